@@ -1,0 +1,149 @@
+package liveness
+
+import (
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/vtop-log/vtop"
+)
+
+// Health is what a node says of itself in a beat.
+type Health struct {
+	Incarnation vtop.Incarnation
+	// DiskStalled is how long the write in flight has waited beyond the usual; 0 when the disk answers.
+	DiskStalled time.Duration
+	// DiskFailing: the last probe of the disk came back with an error.
+	DiskFailing bool
+	// NoSpace: the data disk is under its reserve; the node can hold no lease that takes writes.
+	NoSpace bool
+	// Leaving: the node is being stopped in an orderly way and wants its leases elsewhere.
+	Leaving bool
+}
+
+// Limits are the times after which silence and a stalled disk count as evidence.
+type Limits struct {
+	// Silence is how long a node may say nothing before it is taken for dead.
+	Silence time.Duration
+	// DiskStall is how long a write may be in flight before the node is taken for unfit to lead.
+	DiskStall time.Duration
+}
+
+// Verdict is what the tracker believes of one node now.
+type Verdict struct {
+	// Alive: it may hold leases.
+	Alive bool
+	// HasRoom: it is alive and its disk takes writes.
+	HasRoom bool
+	// Reason says, for people, why it is not alive, or has no room; empty when all is well.
+	Reason string
+	// Incarnation is the life last heard of; 0 if none was.
+	Incarnation vtop.Incarnation
+	// SilentFor is the time since the last beat, or since the tracker first looked for one.
+	SilentFor time.Duration
+}
+
+type record struct {
+	health  Health
+	seq     uint64
+	last    time.Duration // of the last beat, or of the first question
+	refused bool          // the connection broke and nobody listens: the process is gone
+	lost    bool          // the connection broke; not yet known why
+}
+
+// Tracker holds the last beats of all nodes. It is safe for concurrent use and never blocks.
+type Tracker struct {
+	limits Limits
+	clock  func() time.Duration
+
+	mu    sync.Mutex
+	nodes map[vtop.NodeName]*record
+}
+
+// NewTracker makes a tracker; clock is monotonic.
+func NewTracker(limits Limits, clock func() time.Duration) *Tracker {
+	return &Tracker{limits: limits, clock: clock, nodes: map[vtop.NodeName]*record{}}
+}
+
+// Beat takes a beat. One of an older incarnation than the last is ignored (a delayed word of a dead process),
+// and false is returned.
+func (t *Tracker) Beat(node vtop.NodeName, seq uint64, h Health) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	r := t.recordLocked(node)
+	if h.Incarnation < r.health.Incarnation {
+		return false
+	}
+	*r = record{health: h, seq: seq, last: t.clock()}
+	return true
+}
+
+// Lost notes that the beat connection of a life of node broke; refused, that dialling it again was refused: no
+// process listens there. Evidence against an older life than the last heard of is ignored.
+func (t *Tracker) Lost(node vtop.NodeName, life vtop.Incarnation, refused bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	r := t.recordLocked(node)
+	if life < r.health.Incarnation {
+		return
+	}
+	r.lost = true
+	r.refused = r.refused || refused
+}
+
+// Seq returns the number of the last beat of node, to be acknowledged once leadership was verified after it.
+func (t *Tracker) Seq(node vtop.NodeName) (seq uint64, life vtop.Incarnation) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	r := t.recordLocked(node)
+	return r.seq, r.health.Incarnation
+}
+
+// Verdict judges node. A node never heard of is given the whole silence limit from the first question, so that
+// a voter that has just started condemns nobody.
+func (t *Tracker) Verdict(node vtop.NodeName) Verdict {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	r := t.recordLocked(node)
+	silent := t.clock() - r.last
+	v := Verdict{Alive: true, HasRoom: !r.health.NoSpace, Incarnation: r.health.Incarnation, SilentFor: silent}
+	switch {
+	case r.refused:
+		v.Reason = "connection lost and refused: the process is gone"
+	case silent > t.limits.Silence:
+		v.Reason = fmt.Sprintf("silent for %s", silent.Round(time.Millisecond))
+	case r.health.DiskStalled > t.limits.DiskStall:
+		v.Reason = fmt.Sprintf("storage stalled for %s", r.health.DiskStalled.Round(time.Millisecond))
+	case r.health.DiskFailing:
+		v.Reason = "storage failing"
+	case r.health.Leaving:
+		v.Reason = "being stopped"
+	case r.health.NoSpace:
+		v.Reason = "no space on the data disk"
+		return v
+	default:
+		return v
+	}
+	v.Alive, v.HasRoom = false, false
+	return v
+}
+
+// Reset gives every node the whole silence limit again: called when this node becomes Raft leader after a
+// pause in which it may have read no beats.
+func (t *Tracker) Reset() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	now := t.clock()
+	for _, r := range t.nodes {
+		r.last = now
+	}
+}
+
+func (t *Tracker) recordLocked(node vtop.NodeName) *record {
+	r := t.nodes[node]
+	if r == nil {
+		r = &record{last: t.clock()}
+		t.nodes[node] = r
+	}
+	return r
+}
