@@ -1,0 +1,11 @@
+package vtop
+
+// AppendResult is how one admitted record batch ended, for the client that sent it.
+type AppendResult struct {
+	// Base is the offset of the batch's first record: for a recognised duplicate the one its original got. -1 if unknown.
+	Base Offset
+	// LogStart is the range's log start when the result was made; -1 if unknown.
+	LogStart Offset
+	// Err is nil when what was asked for (acks) holds; ErrTimeout means that the outcome is unknown.
+	Err error
+}
