@@ -1,0 +1,210 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/dustin/go-humanize"
+	"github.com/pelletier/go-toml/v2"
+)
+
+// config is all that an operator may set, from flags, environment (VTOP_*) and a file, in that order of weight.
+// The names in the file are the names of the flags.
+type config struct {
+	NodeID  string `toml:"node-id"`
+	DataDir string `toml:"data-dir"`
+	Rack    string `toml:"rack"`
+
+	KafkaAddr       string `toml:"kafka-addr"`
+	KafkaAdvertise  string `toml:"kafka-advertise"`
+	PeerAddr        string `toml:"peer-addr"`
+	PeerAdvertise   string `toml:"peer-advertise"`
+	GossipAddr      string `toml:"gossip-addr"`
+	GossipAdvertise string `toml:"gossip-advertise"`
+	AdminAddr       string `toml:"admin-addr"`
+	AdminAdvertise  string `toml:"admin-advertise"`
+
+	Join            []string `toml:"join"`
+	BootstrapExpect int      `toml:"bootstrap-expect"`
+
+	TLSCert        string `toml:"tls-cert"`
+	TLSKey         string `toml:"tls-key"`
+	TLSCA          string `toml:"tls-ca"`
+	GossipKey      string `toml:"gossip-key"`
+	AllowPlaintext bool   `toml:"allow-plaintext"`
+
+	LogLevel  string `toml:"log-level"`
+	LogFormat string `toml:"log-format"`
+
+	LeaseTime      duration `toml:"lease-time"`
+	NodeTimeout    duration `toml:"node-timeout"`
+	RaftHeartbeat  duration `toml:"raft-heartbeat"`
+	HealAfter      duration `toml:"heal-after"`
+	DiskStallLimit duration `toml:"disk-stall-limit"`
+	DiskReserve    size     `toml:"disk-reserve"`
+
+	AutoCreateTopics bool  `toml:"auto-create-topics"`
+	DefaultRanges    int32 `toml:"default-ranges"`
+	DefaultReplicas  int16 `toml:"default-replicas"`
+}
+
+// defaults are what a flag's help shows.
+func defaults() config {
+	host, _ := os.Hostname()
+	return config{
+		NodeID:           host,
+		DataDir:          "./vtop-data",
+		KafkaAddr:        "127.0.0.1:9092",
+		PeerAddr:         "127.0.0.1:9640",
+		GossipAddr:       "127.0.0.1:9641",
+		AdminAddr:        "127.0.0.1:9642",
+		BootstrapExpect:  1,
+		LogLevel:         "info",
+		LogFormat:        "text",
+		LeaseTime:        duration(10 * time.Second),
+		NodeTimeout:      duration(3 * time.Second),
+		RaftHeartbeat:    duration(time.Second),
+		HealAfter:        duration(10 * time.Minute),
+		DiskStallLimit:   duration(10 * time.Second),
+		DiskReserve:      0,
+		AutoCreateTopics: true,
+		DefaultRanges:    1,
+		DefaultReplicas:  3,
+	}
+}
+
+// validate compares the settings with one another and says what to change.
+func (c *config) validate() error {
+	var errs []error
+	refuse := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	if c.NodeID == "" || len(c.NodeID) > 63 {
+		refuse("--node-id %q: want 1 to 63 characters that name this node alone", c.NodeID)
+	}
+	for _, a := range []struct{ flag, bind, advertise string }{
+		{"kafka", c.KafkaAddr, c.KafkaAdvertise}, {"peer", c.PeerAddr, c.PeerAdvertise},
+		{"gossip", c.GossipAddr, c.GossipAdvertise}, {"admin", c.AdminAddr, c.AdminAdvertise},
+	} {
+		if err := checkAddress(a.bind, a.advertise); err != nil {
+			refuse("--%s-addr %q: %w", a.flag, a.bind, err)
+		}
+	}
+	if c.BootstrapExpect < 1 {
+		refuse("--bootstrap-expect %d: want the number of nodes that found the cluster, 1 or more", c.BootstrapExpect)
+	}
+	if c.BootstrapExpect > 1 && len(c.Join) == 0 {
+		refuse("--bootstrap-expect %d needs --join with the addresses of the founding nodes", c.BootstrapExpect)
+	}
+	if (c.TLSCert == "") != (c.TLSKey == "") || (c.TLSCert == "") != (c.TLSCA == "") {
+		refuse("--tls-cert, --tls-key and --tls-ca go together: give all three or none")
+	}
+	if c.TLSCert == "" && !c.AllowPlaintext {
+		for flag, addr := range map[string]string{"--peer-addr": c.PeerAddr, "--admin-addr": c.AdminAddr} {
+			if !loopback(addr) {
+				refuse("%s %s is not loopback and has no TLS: give --tls-cert, --tls-key and --tls-ca (vtopctl cert issue makes them), or --allow-plaintext if the network is trusted", flag, addr)
+			}
+		}
+	}
+	if c.RaftHeartbeat < duration(100*time.Millisecond) {
+		refuse("--raft-heartbeat %s: want 100ms or more", c.RaftHeartbeat)
+	}
+	// A Raft election takes up to three heartbeat times; a lease must outlive three of them.
+	if c.LeaseTime < 9*c.RaftHeartbeat {
+		refuse("--lease-time %s is under nine times --raft-heartbeat %s: an election would end every lease", c.LeaseTime, c.RaftHeartbeat)
+	}
+	if c.LogFormat != "text" && c.LogFormat != "json" {
+		refuse("--log-format %q: want text or json", c.LogFormat)
+	}
+	if c.DefaultRanges < 1 || c.DefaultReplicas < 1 {
+		refuse("--default-ranges %d, --default-replicas %d: want 1 or more", c.DefaultRanges, c.DefaultReplicas)
+	}
+	return errors.Join(errs...)
+}
+
+func checkAddress(bind, advertise string) error {
+	host, _, err := net.SplitHostPort(bind)
+	if err != nil {
+		return fmt.Errorf("want HOST:PORT: %w", err)
+	}
+	if ip := net.ParseIP(host); advertise == "" && (host == "" || ip != nil && ip.IsUnspecified()) {
+		return errors.New("listens on every address, so others need its -advertise address")
+	}
+	if advertise != "" {
+		if _, _, err := net.SplitHostPort(advertise); err != nil {
+			return fmt.Errorf("advertise address: want HOST:PORT: %w", err)
+		}
+	}
+	return nil
+}
+
+func loopback(addr string) bool {
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		return false
+	}
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// readFile lays the file's settings over c. An unknown name is an error that carries its line.
+func (c *config) readFile(path string) error {
+	f, err := os.Open(filepath.Clean(path))
+	if err != nil {
+		return fmt.Errorf("--config: %w", err)
+	}
+	defer f.Close()
+	err = toml.NewDecoder(f).DisallowUnknownFields().Decode(c)
+	var strict *toml.StrictMissingError
+	if errors.As(err, &strict) {
+		return fmt.Errorf("--config %s: unknown setting; the names are those of the flags:\n%s", path, strict.String())
+	}
+	if err != nil {
+		return fmt.Errorf("--config %s: %w", path, err)
+	}
+	return nil
+}
+
+// duration is a time.Duration written as people write it ("10s") in flags, environment and file.
+type duration time.Duration
+
+func (d duration) String() string { return time.Duration(d).String() }
+
+// Set implements pflag.Value.
+func (d *duration) Set(s string) error { return d.UnmarshalText([]byte(s)) }
+
+// Type implements pflag.Value.
+func (duration) Type() string { return "duration" }
+
+// UnmarshalText reads the form of time.ParseDuration.
+func (d *duration) UnmarshalText(b []byte) error {
+	v, err := time.ParseDuration(string(b))
+	if err != nil {
+		return fmt.Errorf("duration %q: want a form like 500ms, 10s or 2m", b)
+	}
+	*d = duration(v)
+	return nil
+}
+
+// size is a number of bytes written as people write it ("1GiB"). 0 leaves the choice to vtopd.
+type size uint64
+
+func (s size) String() string { return humanize.IBytes(uint64(s)) }
+
+// Set implements pflag.Value.
+func (s *size) Set(text string) error { return s.UnmarshalText([]byte(text)) }
+
+// Type implements pflag.Value.
+func (size) Type() string { return "size" }
+
+// UnmarshalText reads the forms of go-humanize.
+func (s *size) UnmarshalText(b []byte) error {
+	v, err := humanize.ParseBytes(string(b))
+	if err != nil {
+		return fmt.Errorf("size %q: want a form like 512MiB or 2GB", b)
+	}
+	*s = size(v)
+	return nil
+}

@@ -1,0 +1,94 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/pflag"
+)
+
+func loadArgs(t *testing.T, env map[string]string, args ...string) (config, error) {
+	t.Helper()
+	c := defaults()
+	f := pflag.NewFlagSet("vtopd", pflag.ContinueOnError)
+	bindFlags(f, &c)
+	if err := f.Parse(args); err != nil {
+		return c, err
+	}
+	err := load(f, &c, func(name string) (string, bool) { v, ok := env[name]; return v, ok })
+	return c, err
+}
+
+func TestLoad_FlagsOverEnvironmentOverFileOverDefaults(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "vtopd.toml")
+	text := "node-id = \"file\"\nrack = \"file\"\nlease-time = \"20s\"\njoin = [\"f:1\"]\ndisk-reserve = \"2GiB\"\n"
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	env := map[string]string{"VTOP_RACK": "env", "VTOP_NODE_ID": "env", "VTOP_JOIN": "a:1, b:2", "VTOP_CONFIG": file}
+	c, err := loadArgs(t, env, "--node-id", "flag")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.NodeID != "flag" || c.Rack != "env" || c.LeaseTime != duration(20*time.Second) || c.DiskReserve != 2<<30 || c.KafkaAddr != "127.0.0.1:9092" {
+		t.Fatalf("got %+v", c)
+	}
+	if !slices.Equal(c.Join, []string{"a:1", "b:2"}) {
+		t.Fatalf("join %q", c.Join)
+	}
+}
+
+func TestLoad_FlagListReplacesTheFileList(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "vtopd.toml")
+	if err := os.WriteFile(file, []byte("join = [\"f:1\", \"f:2\"]\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c, err := loadArgs(t, nil, "--config", file, "--join", "x:1", "--join", "y:2,z:3")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(c.Join, []string{"x:1", "y:2", "z:3"}) {
+		t.Fatalf("join %q", c.Join)
+	}
+}
+
+func TestLoad_BothAdvertiseSpellings(t *testing.T) {
+	c, err := loadArgs(t, nil, "--kafka-addr-advertise", "h:1", "--peer-advertise", "h:2")
+	if err != nil || c.KafkaAdvertise != "h:1" || c.PeerAdvertise != "h:2" {
+		t.Fatalf("%+v, %v", c, err)
+	}
+}
+
+func TestLoad_RefusalsSayWhatToDo(t *testing.T) {
+	bad := filepath.Join(t.TempDir(), "bad.toml")
+	if err := os.WriteFile(bad, []byte("node-id = \"a\"\nracks = \"b\"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		args []string
+		env  map[string]string
+		want string
+	}{
+		"an unknown setting carries its line":           {[]string{"--config", bad}, nil, "racks"},
+		"a missing file":                                {[]string{"--config", bad + "x"}, nil, "no such file"},
+		"half a TLS identity":                           {[]string{"--tls-cert", "x"}, nil, "go together"},
+		"plaintext beyond loopback":                     {[]string{"--peer-addr", "10.0.0.1:9640"}, nil, "--allow-plaintext"},
+		"every address without an advertised one":       {[]string{"--kafka-addr", "0.0.0.0:9092"}, nil, "advertise"},
+		"founders without addresses":                    {[]string{"--bootstrap-expect", "3"}, nil, "--join"},
+		"a lease that an election outlives":             {[]string{"--lease-time", "3s"}, nil, "nine times"},
+		"a duration that is none, from the environment": {nil, map[string]string{"VTOP_LEASE_TIME": "soon"}, "VTOP_LEASE_TIME"},
+		"a port that is missing":                        {[]string{"--admin-addr", "localhost"}, nil, "HOST:PORT"},
+		"a log format nobody reads":                     {[]string{"--log-format", "xml"}, nil, "text or json"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := loadArgs(t, c.env, c.args...)
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Fatalf("got %v, want it to name %q", err, c.want)
+			}
+		})
+	}
+}
