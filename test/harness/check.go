@@ -1,0 +1,213 @@
+package harness
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/vtop-log/vtop/batch"
+)
+
+// Read is one record read back.
+type Read struct {
+	ID     uint64
+	Range  int32
+	Offset int64
+}
+
+// ReadAll reads the topic from the beginning up to the given end of each range (exclusive).
+func ReadAll(t testing.TB, seeds []string, topic string, ends map[int32]int64) []Read {
+	t.Helper()
+	offsets := map[int32]kgo.Offset{}
+	for r := range ends {
+		offsets[r] = kgo.NewOffset().AtStart()
+	}
+	client, err := kgo.NewClient(append(ClientOptions(seeds), kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: offsets}))...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	var out []Read
+	next := map[int32]int64{}
+	for !reached(next, ends) {
+		fetches := client.PollFetches(ctx)
+		if err := ctx.Err(); err != nil {
+			t.Fatalf("read back of %s: reached %v of %v: %v", topic, next, ends, err)
+		}
+		fetches.EachRecord(func(r *kgo.Record) {
+			id, err := PayloadID(r.Value)
+			if err != nil {
+				t.Fatalf("%s/%d offset %d: %v", topic, r.Partition, r.Offset, err)
+			}
+			next[r.Partition] = r.Offset + 1
+			out = append(out, Read{id, r.Partition, r.Offset})
+		})
+	}
+	return out
+}
+
+func reached(next, ends map[int32]int64) bool {
+	for r, end := range ends {
+		if next[r] < end {
+			return false
+		}
+	}
+	return true
+}
+
+// CheckLedger holds what was read against what was acknowledged: K1, K2, K4, and the order within each range.
+func CheckLedger(acks []Ack, read []Read) error {
+	type place struct {
+		r      int32
+		offset int64
+	}
+	var errs []error
+	at := map[place]uint64{}
+	byID := map[uint64]place{}
+	last := map[int32]uint64{}
+	for _, r := range read {
+		p := place{r.Range, r.Offset}
+		if other, ok := at[p]; ok && other != r.ID {
+			errs = append(errs, fmt.Errorf("K2: range %d offset %d has record %d and record %d", r.Range, r.Offset, other, r.ID))
+		}
+		if other, ok := byID[r.ID]; ok && other != p {
+			errs = append(errs, fmt.Errorf("K4: record %d stands at %v and at %v", r.ID, other, p))
+		}
+		if r.ID <= last[r.Range] {
+			errs = append(errs, fmt.Errorf("order: range %d has record %d behind record %d", r.Range, r.ID, last[r.Range]))
+		}
+		at[p], byID[r.ID], last[r.Range] = r.ID, p, r.ID
+	}
+	for _, a := range acks {
+		if got, ok := at[place{a.Range, a.Offset}]; !ok || got != a.ID {
+			errs = append(errs, fmt.Errorf("K1: record %d was acknowledged at %d/%d, where record %d stands (present: %v)", a.ID, a.Range, a.Offset, got, ok))
+		}
+	}
+	if len(errs) > 10 {
+		errs = append(errs[:10], fmt.Errorf("and %d more", len(errs)-10))
+	}
+	return errors.Join(errs...)
+}
+
+// VerifyLedger waits until all replicas have caught up, reads everything back and fails the test on any breach
+// of K1 to K5.
+func (c *Cluster) VerifyLedger(topic string, acks []Ack) {
+	c.T.Helper()
+	leases := c.WaitCaughtUp(topic, 60*time.Second)
+	ends := map[int32]int64{}
+	for _, l := range leases {
+		ends[l.Range] = l.HighWatermark
+	}
+	read := ReadAll(c.T, c.Bootstrap(), topic, ends)
+	if err := CheckLedger(acks, read); err != nil {
+		c.T.Error(err)
+	}
+	if err := c.CompareReplicas(leases); err != nil {
+		c.T.Error(err)
+	}
+	c.T.Logf("%d records acknowledged, %d read back, %d ranges compared on disk", len(acks), len(read), len(leases))
+}
+
+// CompareReplicas holds the segments of all replicas against one another below the floor, by name, byte by byte (K5).
+func (c *Cluster) CompareReplicas(leases []Lease) error {
+	var errs []error
+	for _, l := range leases {
+		ref := map[string][]byte{}
+		refNode := ""
+		for _, r := range l.Replicas {
+			segs, err := c.segmentsBelow(c.Node(r.Node), l)
+			if err != nil {
+				errs = append(errs, fmt.Errorf("K5: %s/%d on %s: %w", l.Topic, l.Range, r.Node, err))
+				continue
+			}
+			if refNode == "" {
+				ref, refNode = segs, r.Node
+				continue
+			}
+			errs = append(errs, compareSegments(l, refNode, ref, r.Node, segs))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func compareSegments(l Lease, aNode string, a map[string][]byte, bNode string, b map[string][]byte) error {
+	var names []string
+	for name := range a {
+		names = append(names, name)
+	}
+	for name := range b {
+		if !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		if !bytes.Equal(a[name], b[name]) {
+			return fmt.Errorf("K5: %s/%d segment %s: %d bytes below the floor on %s, %d on %s, not the same", l.Topic, l.Range, name, len(a[name]), aNode, len(b[name]), bNode)
+		}
+	}
+	return nil
+}
+
+// segmentsBelow reads the bytes below the floor of every segment of the range on a node's disk.
+func (c *Cluster) segmentsBelow(n *Node, l Lease) (map[string][]byte, error) {
+	id, err := c.topicID(l.Topic)
+	if err != nil {
+		return nil, err
+	}
+	pattern := filepath.Join(n.Dir, "store", "ranges", fmt.Sprintf("%s-%d", id, l.Range), "*.log")
+	files, err := filepath.Glob(pattern)
+	if err != nil {
+		return nil, err
+	}
+	if len(files) == 0 {
+		return nil, fmt.Errorf("no segment matches %s", pattern)
+	}
+	out := map[string][]byte{}
+	for _, file := range files {
+		b, err := os.ReadFile(file)
+		if err != nil {
+			return nil, err
+		}
+		if below := belowFloor(b, l.Floor); len(below) > 0 {
+			out[strings.TrimSuffix(filepath.Base(file), ".log")] = below
+		}
+	}
+	return out, nil
+}
+
+// belowFloor cuts b behind its last whole batch that ends at or below floor.
+func belowFloor(b []byte, floor int64) []byte {
+	rest := b
+	for len(rest) > 0 {
+		one, next, err := batch.Parse(rest, 1<<30)
+		if err != nil || int64(one.LastOffset()) >= floor || one.Check() != nil {
+			break
+		}
+		rest = next
+	}
+	return b[:len(b)-len(rest)]
+}
+
+func (c *Cluster) topicID(name string) (string, error) {
+	for _, n := range c.Running() {
+		var out struct {
+			ID string `json:"id"`
+		}
+		if err := n.Get("/v1/topics/"+name, &out); err == nil && out.ID != "" {
+			return out.ID, nil
+		}
+	}
+	return "", fmt.Errorf("no node told the id of topic %s", name)
+}

@@ -1,0 +1,214 @@
+package harness
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// Options say what cluster a test wants.
+type Options struct {
+	// Nodes that found the cluster.
+	Nodes int
+	// Flags go to every vtopd.
+	Flags []string
+	// NodeFlags go to one.
+	NodeFlags func(i int) []string
+	// Dir gives the data directory of a node; default a directory of the test's own.
+	Dir func(i int) string
+	// Wrap puts a command before vtopd, as strace or ip netns exec.
+	Wrap func(n *Node) []string
+	// Host gives the address that a node listens on; default loopback.
+	Host func(i int) string
+	// Env is added to the environment.
+	Env []string
+}
+
+// Cluster is a set of vtopd processes that the test owns. What still runs at the end is killed; if the test
+// failed, the directories and logs are kept and named.
+type Cluster struct {
+	T     testing.TB
+	Nodes []*Node
+	opt   Options
+	base  string
+}
+
+// vtopd is built once for a test binary; VTOP_BIN names a directory that has one already.
+var binaries = sync.OnceValues(func() (string, error) {
+	if dir := os.Getenv("VTOP_BIN"); dir != "" {
+		return dir, nil
+	}
+	dir, err := os.MkdirTemp("", "vtop-bin-")
+	if err != nil {
+		return "", err
+	}
+	for _, name := range []string{"vtopd", "vtopctl"} {
+		out, err := exec.Command("go", "build", "-o", filepath.Join(dir, name), "github.com/vtop-log/vtop/cmd/"+name).CombinedOutput()
+		if err != nil {
+			return "", fmt.Errorf("build %s: %w\n%s", name, err, out)
+		}
+	}
+	return dir, nil
+})
+
+// Binary gives the path of vtopd or vtopctl.
+func Binary(t testing.TB, name string) string {
+	t.Helper()
+	dir, err := binaries()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Join(dir, name)
+}
+
+// New makes a cluster and starts nothing.
+func New(t testing.TB, opt Options) *Cluster {
+	t.Helper()
+	base, err := os.MkdirTemp("", "vtop-test-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if opt.Dir == nil {
+		opt.Dir = func(i int) string { return filepath.Join(base, "n"+strconv.Itoa(i+1)) }
+	}
+	if opt.Host == nil {
+		opt.Host = func(int) string { return "127.0.0.1" }
+	}
+	c := &Cluster{T: t, opt: opt, base: base}
+	t.Cleanup(c.cleanup)
+	for range opt.Nodes {
+		c.AddNode()
+	}
+	return c
+}
+
+// Start makes a cluster, starts it and waits until every node is ready.
+func Start(t testing.TB, opt Options) *Cluster {
+	t.Helper()
+	c := New(t, opt)
+	for _, n := range c.Nodes {
+		n.Start()
+	}
+	c.WaitReady()
+	return c
+}
+
+// AddNode makes one more node and does not start it.
+func (c *Cluster) AddNode() *Node {
+	i := len(c.Nodes)
+	host := c.opt.Host(i)
+	n := &Node{
+		Name: "n" + strconv.Itoa(i+1), Index: i, Dir: c.opt.Dir(i), cluster: c,
+		Kafka: freeAddr(c.T, host), Peer: freeAddr(c.T, host), Gossip: freeAddr(c.T, host), Admin: freeAddr(c.T, host),
+		logPath: filepath.Join(c.base, "n"+strconv.Itoa(i+1)+".log"),
+	}
+	c.Nodes = append(c.Nodes, n)
+	return n
+}
+
+// freeAddr finds a port nobody listens on now. Host addresses that this process does not have get a fixed plan.
+func freeAddr(t testing.TB, host string) string {
+	t.Helper()
+	l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", "0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	_, port, err := net.SplitHostPort(l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return net.JoinHostPort(host, port)
+}
+
+func (c *Cluster) founders() string {
+	var peers []string
+	for i := range c.opt.Nodes {
+		peers = append(peers, c.Nodes[i].Peer)
+	}
+	return strings.Join(peers, ",")
+}
+
+// Bootstrap gives the Kafka addresses of all nodes.
+func (c *Cluster) Bootstrap() []string {
+	var out []string
+	for _, n := range c.Nodes {
+		out = append(out, n.Kafka)
+	}
+	return out
+}
+
+// Node finds a node by name.
+func (c *Cluster) Node(name string) *Node {
+	for _, n := range c.Nodes {
+		if n.Name == name {
+			return n
+		}
+	}
+	c.T.Fatalf("no node %q", name)
+	return nil
+}
+
+// Running gives the nodes whose process runs.
+func (c *Cluster) Running() []*Node {
+	var out []*Node
+	for _, n := range c.Nodes {
+		if n.Runs() {
+			out = append(out, n)
+		}
+	}
+	return out
+}
+
+// WaitReady waits until every running node answers ready.
+func (c *Cluster) WaitReady() {
+	c.T.Helper()
+	for _, n := range c.Running() {
+		n.WaitReady()
+	}
+}
+
+// Eventually polls until check returns nil, and fails the test with its last error after limit.
+func (c *Cluster) Eventually(limit time.Duration, what string, check func() error) {
+	c.T.Helper()
+	Eventually(c.T, limit, what, check)
+}
+
+// Eventually polls until check returns nil, and fails the test with its last error after limit.
+func Eventually(t testing.TB, limit time.Duration, what string, check func() error) {
+	t.Helper()
+	deadline := time.Now().Add(limit)
+	for {
+		err := check()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%s: not within %s: %v", what, limit, err)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+func (c *Cluster) cleanup() {
+	for _, n := range c.Nodes {
+		n.killQuietly()
+	}
+	if c.T.Failed() {
+		c.T.Logf("directories and logs of the failed cluster are kept under %s", c.base)
+		for _, n := range c.Nodes {
+			c.T.Logf("--- last lines of %s\n%s", n.logPath, n.LogTail(30))
+		}
+		return
+	}
+	if err := os.RemoveAll(c.base); err != nil {
+		c.T.Logf("remove %s: %v", c.base, err)
+	}
+}

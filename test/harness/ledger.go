@@ -1,0 +1,198 @@
+package harness
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// Ack is one acknowledged record.
+type Ack struct {
+	ID     uint64
+	Range  int32
+	Offset int64
+	At     time.Time
+}
+
+// Ledger is an idempotent producer that remembers every acknowledged record. Records carry a rising id and a
+// checksum of their own.
+type Ledger struct {
+	t      testing.TB
+	topic  string
+	client *kgo.Client
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+	sent   atomic.Uint64
+
+	mu     sync.Mutex
+	acks   []Ack
+	failed []error
+	notify chan struct{} // closed and replaced at each acknowledgement
+}
+
+// LedgerOptions say how a ledger writes.
+type LedgerOptions struct {
+	// Ranges of the topic; ids go round.
+	Ranges int32
+	// Size of a record in bytes, at least 24.
+	Size int
+	// InFlight records at most.
+	InFlight int
+	// Client options on top of the ledger's.
+	Client []kgo.Opt
+}
+
+// ClientOptions make a franz-go client follow a leader as fast as a good client can.
+func ClientOptions(seeds []string) []kgo.Opt {
+	return []kgo.Opt{
+		kgo.SeedBrokers(seeds...),
+		kgo.MetadataMinAge(50 * time.Millisecond),
+		kgo.RetryBackoffFn(func(int) time.Duration { return 20 * time.Millisecond }),
+		kgo.DialTimeout(2 * time.Second),
+		kgo.RetryTimeout(2 * time.Minute),
+	}
+}
+
+// StartLedger begins to write to topic until Stop.
+func StartLedger(t testing.TB, seeds []string, topic string, opt LedgerOptions) *Ledger {
+	t.Helper()
+	opt.Size = max(opt.Size, 24)
+	opt.InFlight = max(opt.InFlight, 1)
+	opts := append(ClientOptions(seeds),
+		kgo.DefaultProduceTopic(topic),
+		kgo.RequiredAcks(kgo.AllISRAcks()),
+		kgo.RecordPartitioner(kgo.ManualPartitioner()),
+		kgo.ProducerLinger(0),
+		kgo.RecordRetries(1_000_000),
+		kgo.MaxBufferedRecords(opt.InFlight),
+	)
+	client, err := kgo.NewClient(append(opts, opt.Client...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	l := &Ledger{t: t, topic: topic, client: client, cancel: cancel, notify: make(chan struct{})}
+	t.Cleanup(func() { cancel(); client.Close() })
+	l.wg.Add(1)
+	go l.write(ctx, opt)
+	return l
+}
+
+func (l *Ledger) write(ctx context.Context, opt LedgerOptions) {
+	defer l.wg.Done()
+	for id := uint64(1); ctx.Err() == nil; id++ {
+		rec := &kgo.Record{Value: Payload(id, opt.Size), Partition: int32(id % uint64(max(opt.Ranges, 1)))}
+		l.sent.Store(id)
+		// Produce blocks while InFlight records are buffered; its context must outlive the record, so that Stop
+		// lets what was sent be answered.
+		l.client.Produce(context.Background(), rec, func(r *kgo.Record, err error) { l.done(id, r, err) })
+	}
+}
+
+func (l *Ledger) done(id uint64, r *kgo.Record, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err != nil {
+		l.failed = append(l.failed, fmt.Errorf("record %d: %w", id, err))
+		return
+	}
+	l.acks = append(l.acks, Ack{ID: id, Range: r.Partition, Offset: r.Offset, At: time.Now()})
+	close(l.notify)
+	l.notify = make(chan struct{})
+}
+
+// Count is the number of acknowledged records so far.
+func (l *Ledger) Count() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.acks)
+}
+
+// WaitMore waits until n more records were acknowledged from now on, and returns when the first of them was.
+func (l *Ledger) WaitMore(n int, limit time.Duration) time.Time {
+	l.t.Helper()
+	from := l.Count()
+	deadline := time.After(limit)
+	for {
+		l.mu.Lock()
+		have, wait := len(l.acks), l.notify
+		var first time.Time
+		if have > from {
+			first = l.acks[from].At
+		}
+		l.mu.Unlock()
+		if have >= from+n {
+			return first
+		}
+		select {
+		case <-wait:
+		case <-deadline:
+			l.t.Fatalf("%d of %d more records acknowledged within %s (failed: %v)", have-from, n, limit, l.Failed())
+		}
+	}
+}
+
+// Failed are the errors of records that the client gave up.
+func (l *Ledger) Failed() []error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return append([]error(nil), l.failed...)
+}
+
+// Stop ends writing, waits until everything sent was answered, and returns the acknowledged records. A record
+// that the client gave up fails the test: nothing here should exhaust its retries.
+func (l *Ledger) Stop(limit time.Duration) []Ack {
+	l.t.Helper()
+	acks := l.StopKeepingFailures(limit)
+	if failed := l.Failed(); len(failed) > 0 {
+		l.t.Errorf("%d records were given up, the first: %v", len(failed), failed[0])
+	}
+	return acks
+}
+
+// StopKeepingFailures is Stop for drills in which records may fail.
+func (l *Ledger) StopKeepingFailures(limit time.Duration) []Ack {
+	l.t.Helper()
+	l.cancel()
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	if err := l.client.Flush(ctx); err != nil {
+		l.t.Errorf("records sent were not answered within %s: %v", limit, err)
+	}
+	l.wg.Wait()
+	l.client.Close()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return append([]Ack(nil), l.acks...)
+}
+
+// Payload is the value of record id: the id, a filler that follows from it, and a checksum.
+func Payload(id uint64, size int) []byte {
+	b := make([]byte, size)
+	binary.BigEndian.PutUint64(b, id)
+	x := id
+	for i := 8; i+8 <= size-4; i += 8 {
+		x = x*6364136223846793005 + 1442695040888963407
+		binary.BigEndian.PutUint64(b[i:], x)
+	}
+	binary.BigEndian.PutUint32(b[size-4:], crc32.ChecksumIEEE(b[:size-4]))
+	return b
+}
+
+// PayloadID checks a payload and gives its id.
+func PayloadID(b []byte) (uint64, error) {
+	if len(b) < 12 {
+		return 0, fmt.Errorf("payload of %d bytes", len(b))
+	}
+	if crc32.ChecksumIEEE(b[:len(b)-4]) != binary.BigEndian.Uint32(b[len(b)-4:]) {
+		return 0, fmt.Errorf("payload of record %d is damaged", binary.BigEndian.Uint64(b))
+	}
+	return binary.BigEndian.Uint64(b), nil
+}
