@@ -107,6 +107,9 @@ func (f *FaultFS) SyncDir(name string) error {
 
 // Free implements FS.
 func (f *FaultFS) Free(name string) (free, total uint64, err error) {
+	if f.dead.Load() {
+		return 0, 0, pathError(Op{Kind: OpOpen, Name: name}, ErrPowerCut)
+	}
 	if set := f.free.Load(); set != nil {
 		return set[0], set[1], nil
 	}
@@ -114,7 +117,12 @@ func (f *FaultFS) Free(name string) (free, total uint64, err error) {
 }
 
 // Lock implements FS. The hook does not see it.
-func (f *FaultFS) Lock(name string) (io.Closer, error) { return f.base.Lock(name) }
+func (f *FaultFS) Lock(name string) (io.Closer, error) {
+	if f.dead.Load() {
+		return nil, pathError(Op{Kind: OpOpen, Name: name}, ErrPowerCut)
+	}
+	return f.base.Lock(name)
+}
 
 type faultFile struct {
 	File
