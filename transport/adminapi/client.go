@@ -1,0 +1,185 @@
+package adminapi
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/vtop-log/vtop/transport/tlsid"
+)
+
+// maxAnswer bounds an answer in bytes.
+const maxAnswer = 256 << 20
+
+// Client calls the admin port of one node. Errors of the node are *Error; a node that cannot be reached gives
+// an *Error with CodeUnavailable. It is safe for concurrent use.
+type Client struct {
+	base string
+	http *http.Client
+}
+
+// NewClient is for the admin port at endpoint (host:port). With an identity it speaks TLS and accepts any
+// node that the identity's authority knows.
+func NewClient(endpoint string, id *tlsid.Identity) *Client {
+	dialer := &net.Dialer{Timeout: 5 * time.Second}
+	tr := &http.Transport{
+		DialContext:         dialer.DialContext,
+		MaxIdleConnsPerHost: 4,
+		IdleConnTimeout:     30 * time.Second,
+		TLSHandshakeTimeout: 5 * time.Second,
+	}
+	scheme := "http"
+	if id != nil {
+		scheme = "https"
+		tr.DialTLSContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			raw, err := dialer.DialContext(ctx, network, addr)
+			if err != nil {
+				return nil, err
+			}
+			c := tls.Client(raw, id.ClientConfig("", "http/1.1"))
+			if err := c.HandshakeContext(ctx); err != nil {
+				return nil, errors.Join(err, raw.Close())
+			}
+			return c, nil
+		}
+	}
+	return &Client{base: scheme + "://" + endpoint, http: &http.Client{Transport: tr, Timeout: maxCallTime + 5*time.Second}}
+}
+
+// Close drops idle connections.
+func (c *Client) Close() { c.http.CloseIdleConnections() }
+
+// Status calls GET /v1/status.
+func (c *Client) Status(ctx context.Context) (*Status, error) {
+	out := new(Status)
+	return out, c.do(ctx, http.MethodGet, "/v1/status", nil, out)
+}
+
+// Nodes calls GET /v1/nodes.
+func (c *Client) Nodes(ctx context.Context) ([]Node, error) {
+	var out []Node
+	return out, c.do(ctx, http.MethodGet, "/v1/nodes", nil, &out)
+}
+
+// Topics calls GET /v1/topics.
+func (c *Client) Topics(ctx context.Context) ([]Topic, error) {
+	var out []Topic
+	return out, c.do(ctx, http.MethodGet, "/v1/topics", nil, &out)
+}
+
+// Topic calls GET /v1/topics/{name}.
+func (c *Client) Topic(ctx context.Context, name string) (*TopicDetail, error) {
+	out := new(TopicDetail)
+	return out, c.do(ctx, http.MethodGet, "/v1/topics/"+url.PathEscape(name), nil, out)
+}
+
+// CreateTopic calls POST /v1/topics.
+func (c *Client) CreateTopic(ctx context.Context, req CreateTopic) (*TopicDetail, error) {
+	out := new(TopicDetail)
+	return out, c.do(ctx, http.MethodPost, "/v1/topics", req, out)
+}
+
+// DeleteTopic calls DELETE /v1/topics/{name}.
+func (c *Client) DeleteTopic(ctx context.Context, name string) error {
+	return c.do(ctx, http.MethodDelete, "/v1/topics/"+url.PathEscape(name), nil, &struct{}{})
+}
+
+// Leases calls GET /v1/leases, for one topic if it is not empty.
+func (c *Client) Leases(ctx context.Context, topic string) ([]Lease, error) {
+	var out []Lease
+	path := "/v1/leases"
+	if topic != "" {
+		path += "?topic=" + url.QueryEscape(topic)
+	}
+	return out, c.do(ctx, http.MethodGet, path, nil, &out)
+}
+
+// Lease calls GET /v1/leases/{topic}/{n}.
+func (c *Client) Lease(ctx context.Context, topic string, n int32) (*LeaseDetail, error) {
+	out := new(LeaseDetail)
+	return out, c.do(ctx, http.MethodGet, rangePath("/v1/leases", topic, n), nil, out)
+}
+
+// TransferLease calls POST /v1/leases/{topic}/{n}/transfer.
+func (c *Client) TransferLease(ctx context.Context, topic string, n int32, to string) (*LeaseDetail, error) {
+	out := new(LeaseDetail)
+	return out, c.do(ctx, http.MethodPost, rangePath("/v1/leases", topic, n)+"/transfer", Transfer{To: to}, out)
+}
+
+// Segments calls GET /v1/segments/{topic}/{n}, at the holder's replica if node is empty.
+func (c *Client) Segments(ctx context.Context, topic string, n int32, node string) ([]Segment, error) {
+	var out []Segment
+	path := rangePath("/v1/segments", topic, n)
+	if node != "" {
+		path += "?node=" + url.QueryEscape(node)
+	}
+	return out, c.do(ctx, http.MethodGet, path, nil, &out)
+}
+
+func rangePath(prefix, topic string, n int32) string {
+	return prefix + "/" + url.PathEscape(topic) + "/" + strconv.Itoa(int(n))
+}
+
+func (c *Client) do(ctx context.Context, method, path string, in, out any) error {
+	var body io.Reader
+	if in != nil {
+		data, err := json.Marshal(in)
+		if err != nil {
+			return fmt.Errorf("encode request: %w", err)
+		}
+		body = bytes.NewReader(data)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, c.base+path, body)
+	if err != nil {
+		return Errorf(CodeInvalid, "endpoint %s: %v", c.base, err).WithHint("an endpoint is HOST:PORT of a node's admin port")
+	}
+	if in != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return c.unreachable(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	data, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
+	if err != nil || len(data) > maxAnswer {
+		return Errorf(CodeUnavailable, "answer of %s broke off after %d bytes: %v", c.base, len(data), err)
+	}
+	if resp.StatusCode != http.StatusOK {
+		return c.refusal(resp, data)
+	}
+	if err := json.Unmarshal(data, out); err != nil {
+		return Errorf(CodeInternal, "answer of %s is not of this version: %v", c.base, err).WithHint("is it the admin port of a vtopd of the same version?")
+	}
+	return nil
+}
+
+func (c *Client) unreachable(err error) error {
+	var wrapped *url.Error
+	if errors.As(err, &wrapped) {
+		err = wrapped.Err
+	}
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+		return fmt.Errorf("call to %s: %w", c.base, err)
+	}
+	return Errorf(CodeUnavailable, "no answer from %s: %v", c.base, err).
+		WithHint("is vtopd running there? say --endpoint HOST:PORT of a node's admin port, and --tls-* if it uses TLS")
+}
+
+func (c *Client) refusal(resp *http.Response, data []byte) error {
+	e := new(Error)
+	if err := json.Unmarshal(data, e); err != nil || e.Code == "" {
+		return Errorf(CodeUnavailable, "%s answers %s, which vtopd would not", c.base, resp.Status).
+			WithHint("is it the admin port of a vtopd? does it want TLS?")
+	}
+	return e
+}
