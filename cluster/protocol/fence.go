@@ -41,10 +41,21 @@ type Local struct {
 	Lost string
 	// Promise is the durable promise.
 	Promise Promise
-	// Reconciled is the epoch under which this process last compared the whole log with the epoch table; NoEpoch
-	// after a start, and after anything that changes the log behind the protocol's back.
-	Reconciled vtop.Epoch
+	// Reconciled says under which state of the lease this process last compared the whole log with the epoch table;
+	// zero after a start, and after anything that changes the log behind the protocol's back.
+	Reconciled Compared
 }
+
+// Compared names a state of the epoch table: that of the lease of Epoch, with its own entry (Started) or without.
+// The two differ. A voter that reconciled for the fence may have been left out of the majority, and hold records
+// above the start that the majority led to: it must compare again when the epoch starts.
+type Compared struct {
+	Epoch   vtop.Epoch
+	Started bool
+}
+
+// Compared returns the state of the table that the view holds.
+func (v View) Compared() Compared { return Compared{v.Lease.Epoch, v.Started} }
 
 // Ask is a candidate's question to one voter: promise my epoch, tell me your durable end.
 type Ask struct {
@@ -81,8 +92,8 @@ func Fence(ask Ask, view View, local Local) error {
 		return refuse(Superseded, lease.Epoch, "")
 	case lease != ask.Lease:
 		return refuse(NotGranted, lease.Epoch, fmt.Sprintf("lease of %q incarnation %d", lease.Holder, lease.Incarnation))
-	case local.Reconciled != epoch:
-		return refuse(NotReconciled, local.Reconciled, "")
+	case local.Reconciled != view.Compared():
+		return refuse(NotReconciled, local.Reconciled.Epoch, "")
 	}
 	return nil
 }

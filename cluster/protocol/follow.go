@@ -3,7 +3,8 @@ package protocol
 import "github.com/vtop-log/vtop"
 
 // Follow decides whether a replica may accept records of an epoch, and acknowledge under it: the epoch is the
-// applied lease's, it has started, the log was reconciled under it, and no higher one was promised (I6). A learner
+// applied lease's, it has started, the log was reconciled with a table that holds it, and no higher one was
+// promised (I6). A learner
 // follows by the same rule. A nil error means yes; the error is a *Refusal.
 //
 // It is asked again for each append and for each acknowledgement that leaves the node: an fsync that returns after
@@ -27,8 +28,8 @@ func Follow(epoch vtop.Epoch, replica vtop.ReplicaID, view View, local Local) er
 		return refuse(Behind, view.Lease.Epoch, "")
 	case !view.Started:
 		return refuse(NotStarted, view.Lease.Epoch, "")
-	case local.Reconciled != epoch:
-		return refuse(NotReconciled, local.Reconciled, "")
+	case local.Reconciled != view.Compared():
+		return refuse(NotReconciled, local.Reconciled.Epoch, "")
 	}
 	return nil
 }
