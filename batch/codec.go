@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/s2"
@@ -45,7 +46,7 @@ func tooLarge(limit int) error {
 
 // drain reads to the end.
 func drain(r io.Reader, limit int) ([]byte, error) {
-	plain, err := io.ReadAll(io.LimitReader(r, int64(limit)+1))
+	plain, err := io.ReadAll(io.LimitReader(r, min(int64(limit), math.MaxInt64-1)+1))
 	if err != nil {
 		return nil, err
 	}
