@@ -49,7 +49,7 @@ type Data interface {
 	Fetch(r vtop.Range, spec FetchSpec, dst []byte) (FetchResult, error)
 
 	// Watch sends on wake, never blocking, whenever the visible end, the log start or the lease of one of the
-	// ranges changes, until stop is called. wake must have room for one. A change between a Fetch and the Watch
+	// ranges changes, until stop is called. The ranges need not have a replica here. wake must have room for one. A change between a Fetch and the Watch
 	// after it is not reported: watch first, then look again.
 	Watch(ranges []vtop.Range, wake chan<- struct{}) (stop func())
 

@@ -1,0 +1,323 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/vtop-log/vtop"
+	"github.com/vtop-log/vtop/batch"
+	"github.com/vtop-log/vtop/fsm"
+	"github.com/vtop-log/vtop/topicconfig"
+)
+
+// Produce: v3-9 (advertised from 0; see api.advertisedMin)
+//
+//   - Exactly one record batch of format 2 for each range, as Kafka has it since v3; it is checked whole (CRC32C
+//     included) and stored as it came. Offsets and epoch are filled in by the node.
+//   - The reader admits the batches in the order of the requests and goes on to the next request; the writer
+//     waits for the acknowledgements. The request's memory is free again after the admission.
+//   - acks=-1 always waits for a majority (I1), 1 for the fsync here. 0 has no answer; if something fails, the
+//     connection ends, as with Kafka: that is how such a client learns of a new leader.
+//   - While this node is being promoted, admission waits for it, up to Config.LeaderWait; while the range's buffers are full,
+//     up to the request's own timeout. Then the range alone is refused with a retriable code.
+//   - A timeout leaves the outcome unknown: REQUEST_TIMED_OUT. A retry of an idempotent producer is recognised.
+//   - A transactional id is refused.
+
+// produceCall is one Produce between admission and answer.
+type produceCall struct {
+	acks     int16
+	deadline time.Time
+	// pending counts the parts without a result, and the admission itself.
+	pending atomic.Int32
+	ready   chan struct{} // has room for one: sent when pending reaches 0
+	// complete: the writer has taken the token out of ready, so that nothing of this call is under way any more.
+	complete bool
+	parts    []*producePart
+	used     int // of parts; the rest are spare
+}
+
+// producePart is one range of a Produce. Its done function is made once and lives with it.
+type producePart struct {
+	call   *produceCall
+	topic  string
+	index  int32
+	key    producerKey
+	first  int32 // sequence of the first record
+	result vtop.AppendResult
+	// state: see the constants. result is written before it leaves partWaiting.
+	state atomic.Uint32
+	done  func(vtop.AppendResult)
+}
+
+const (
+	partWaiting uint32 = iota
+	partDone
+	partAbandoned // the answer left before the result: whatever comes is ignored
+)
+
+// take returns a clean call for a request.
+func (s *Server) take() *produceCall {
+	p, ok := s.calls.Get().(*produceCall)
+	if !ok {
+		p = &produceCall{ready: make(chan struct{}, 1)}
+	}
+	p.used, p.complete = 0, false
+	p.pending.Store(1)
+	return p
+}
+
+// recycle keeps a call for later, unless a result may still come for it.
+func (s *Server) recycle(p *produceCall) {
+	if p.complete && len(p.parts) <= 64 {
+		s.calls.Put(p)
+	}
+}
+
+// add makes a part, reusing a spare one.
+func (p *produceCall) add(topic string, index int32) *producePart {
+	if p.used == len(p.parts) {
+		part := &producePart{call: p}
+		part.done = part.finish
+		p.parts = append(p.parts, part)
+	}
+	part := p.parts[p.used]
+	p.used++
+	p.pending.Add(1)
+	part.topic, part.index, part.key, part.first = topic, index, producerKey{}, 0
+	part.result = vtop.AppendResult{}
+	part.state.Store(partWaiting)
+	return part
+}
+
+// finish takes the result of a part; the node calls it once for each Append.
+func (part *producePart) finish(result vtop.AppendResult) {
+	part.result = result
+	if part.state.CompareAndSwap(partWaiting, partDone) {
+		part.call.drop()
+	}
+}
+
+func (part *producePart) fail(err error) {
+	part.finish(vtop.AppendResult{Base: -1, LogStart: -1, Err: err})
+}
+
+func (p *produceCall) drop() {
+	if p.pending.Add(-1) == 0 {
+		p.ready <- struct{}{}
+	}
+}
+
+// admitProduce decodes a Produce and admits its batches; then the request's memory is given back.
+func (c *conn) admitProduce(f *frame) error {
+	if err := check(f.api.shape, f.version, f.flexible, f.body); err != nil {
+		return errors.Join(err, errors.New(f.api.name))
+	}
+	req := &c.produceReq
+	req.Version = f.version
+	if err := req.ReadFrom(f.body); err != nil {
+		return errors.Join(errMalformed, err)
+	}
+	p := c.server.take()
+	f.produce, p.acks = p, req.Acks
+	wait := min(max(time.Duration(req.TimeoutMillis)*time.Millisecond, time.Millisecond), c.server.cfg.MaxTimeout)
+	p.deadline = f.at.Add(wait)
+	a := admission{conn: c, state: c.server.node.State(), leadBy: f.at.Add(min(wait, c.server.cfg.LeaderWait)), roomBy: p.deadline, acks: req.Acks}
+	switch {
+	case req.Acks < -1 || req.Acks > 1:
+		a.refuse = fmt.Errorf("%w: acks=%d: want 0, 1 or -1", errAcks, req.Acks)
+	case req.TransactionID != nil:
+		a.refuse = errTransactional
+	}
+	for i := range req.Topics {
+		a.topic(p, &req.Topics[i])
+	}
+	p.drop() // the admission's own
+	f.release()
+	req.Topics = nil // they alias what was given back
+	return nil
+}
+
+var (
+	errAcks          = errors.New("invalid required acks")
+	errTransactional = errors.New("transactions are not supported: leave transactional.id unset")
+)
+
+// admission carries what the parts of one Produce share.
+type admission struct {
+	conn           *conn
+	state          *fsm.State
+	leadBy, roomBy time.Time
+	acks           int16
+	refuse         error // for the whole request
+}
+
+func (a *admission) topic(p *produceCall, t *kmsg.ProduceRequestTopic) {
+	topic, known := a.state.TopicByName(t.Topic)
+	for i := range t.Partitions {
+		rp := &t.Partitions[i]
+		part := p.add(t.Topic, rp.Partition)
+		switch {
+		case a.refuse != nil:
+			part.fail(a.refuse)
+		case !known || rp.Partition < 0 || rp.Partition >= topic.Ranges:
+			part.fail(fmt.Errorf("%w: %s/%d", vtop.ErrUnknownRange, t.Topic, rp.Partition))
+		default:
+			a.part(part, vtop.Range{Topic: topic.ID, Index: rp.Partition}, rp.Records, topicconfig.BatchLimit(topic.Config))
+		}
+	}
+}
+
+// part checks one batch and admits it, waiting where that is worth it.
+func (a *admission) part(part *producePart, r vtop.Range, records []byte, limit int) {
+	b, rest, err := batch.Parse(records, limit)
+	if err == nil && len(rest) > 0 {
+		err = fmt.Errorf("%w: %d bytes behind the first batch: want exactly one batch", vtop.ErrUnsupportedBatch, len(rest))
+	}
+	if err == nil {
+		err = b.Check()
+	}
+	if err != nil {
+		part.fail(err)
+		return
+	}
+	if id := b.ProducerID(); id >= 0 {
+		part.key, part.first = producerKey{r, id, b.ProducerEpoch()}, b.BaseSequence()
+	}
+	node := a.conn.server.node
+	for {
+		node.Append(a.conn.ctx, r, -1, b, a.acks, part.done)
+		if part.state.Load() != partDone || part.result.Err == nil || !a.waitFor(r, part.result.Err) {
+			return
+		}
+		// Nothing was admitted, and the part's result is this goroutine's alone until the request is queued.
+		part.call.pending.Add(1)
+		part.state.Store(partWaiting)
+	}
+}
+
+// waitFor waits until it is worth trying again after err, refused at admission; false if it is not, or not in time.
+func (a *admission) waitFor(r vtop.Range, err error) bool {
+	switch {
+	case errors.Is(err, vtop.ErrOverloaded):
+		return a.conn.waitRoom(r, a.roomBy)
+	case errors.Is(err, vtop.ErrNotReady):
+		ctx, cancel := context.WithDeadline(a.conn.ctx, a.leadBy)
+		defer cancel()
+		return a.conn.server.node.WaitLeading(ctx, r) == nil
+	}
+	return false
+}
+
+// waitRoom waits for the range's buffers to move. The socket is not read meanwhile: that is the answer to overload (I13).
+func (c *conn) waitRoom(r vtop.Range, until time.Time) bool {
+	left := time.Until(until)
+	if left <= 0 || c.server.isDraining() {
+		return false
+	}
+	wake := make(chan struct{}, 1)
+	stop := c.server.node.Watch([]vtop.Range{r}, wake)
+	defer stop()
+	timer := time.NewTimer(min(left, roomPause))
+	defer timer.Stop()
+	select {
+	case <-wake:
+	case <-timer.C:
+	case <-c.ctx.Done():
+		return false
+	}
+	return true
+}
+
+// roomPause is the longest wait between two attempts to admit: room can come without the visible end moving.
+const roomPause = 10 * time.Millisecond
+
+// answerProduce waits for the results and appends the answer to out.
+func (c *conn) answerProduce(f *frame, out *buffer) error {
+	p := f.produce
+	if err := c.awaitProduce(p, out); err != nil {
+		return err
+	}
+	resp := &c.produceResp
+	resp.Version = f.version
+	resp.Topics = resp.Topics[:0]
+	failed := error(nil)
+	for _, part := range p.parts[:p.used] {
+		rp := c.partAnswer(part)
+		if rp.ErrorCode != 0 && failed == nil {
+			failed = fmt.Errorf("produce to %s/%d with acks=0 refused with code %d", part.topic, part.index, rp.ErrorCode)
+		}
+		appendPart(resp, part.topic, rp)
+	}
+	if p.acks == 0 {
+		return failed
+	}
+	return c.append(out, f, resp, f.flexible)
+}
+
+// awaitProduce waits for all results, the deadline, or the connection's end.
+func (c *conn) awaitProduce(p *produceCall, out *buffer) error {
+	select {
+	case <-p.ready:
+		p.complete = true
+		return nil
+	default:
+	}
+	if err := c.flush(out); err != nil {
+		return err
+	}
+	c.timer.Reset(time.Until(p.deadline))
+	defer c.timer.Stop()
+	select {
+	case <-p.ready:
+		p.complete = true
+	case <-c.timer.C:
+	case <-c.ctx.Done():
+		return context.Cause(c.ctx)
+	}
+	return nil
+}
+
+// partAnswer turns a part's result, or its absence, into the answer.
+func (c *conn) partAnswer(part *producePart) kmsg.ProduceResponseTopicPartition {
+	rp := kmsg.NewProduceResponseTopicPartition()
+	rp.Partition, rp.BaseOffset, rp.LogStartOffset = part.index, -1, -1
+	var err error
+	if part.state.CompareAndSwap(partWaiting, partAbandoned) {
+		err = fmt.Errorf("%w: no acknowledgement in time", vtop.ErrTimeout)
+	} else {
+		err = part.result.Err
+		rp.LogStartOffset = int64(part.result.LogStart)
+	}
+	if err == nil {
+		rp.BaseOffset = int64(part.result.Base)
+		c.refusals.clear(part.key)
+		return rp
+	}
+	rp.ErrorCode = c.refusals.code(part.key, part.first, c.server.produceCode(err), time.Now())
+	rp.ErrorMessage = text(err)
+	c.server.metrics.failed(keyProduce, rp.ErrorCode)
+	return rp
+}
+
+// appendPart adds a part's answer; parts of one topic stand together in the request. Topics of earlier answers are
+// reused.
+func appendPart(resp *kmsg.ProduceResponse, topic string, rp kmsg.ProduceResponseTopicPartition) {
+	n := len(resp.Topics)
+	if n == 0 || resp.Topics[n-1].Topic != topic {
+		if n < cap(resp.Topics) {
+			resp.Topics = resp.Topics[:n+1]
+		} else {
+			resp.Topics = append(resp.Topics, kmsg.ProduceResponseTopic{})
+		}
+		t := &resp.Topics[n]
+		t.Topic, t.Partitions = topic, t.Partitions[:0]
+		n++
+	}
+	t := &resp.Topics[n-1]
+	t.Partitions = append(t.Partitions, rp)
+}

@@ -1,0 +1,256 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/vtop-log/vtop"
+)
+
+// Fetch: v4-12
+//
+//   - Whole batches below the high watermark, verbatim, in the order of the request. The limits of the request
+//     and Config.FetchBytes hold, save that the first batch is always returned, however large.
+//   - Fewer than MinBytes: the request waits for its ranges to move (Node.Watch), up to MaxWait. An error or a
+//     divergence answers at once.
+//   - v9 checks the client's leader epoch; v12 the epoch of what it fetched last, answered as diverging epoch.
+//   - Sessions are not kept: the answer names session 0, so that clients send all their ranges each time. A request
+//     within a session gets FETCH_SESSION_ID_NOT_FOUND.
+//   - While this node is being promoted for a range and nothing else is to be told, the answer waits up to
+//     Config.LeaderWait.
+//   - There are no transactions: the last stable offset is the high watermark, aborted ones there are none.
+
+// fetch is one Fetch while it is being answered.
+type fetch struct {
+	conn   *conn
+	frame  *frame
+	req    *kmsg.FetchRequest
+	ranges []vtop.Range // of the known ranges, for Watch
+	// What the last pass saw.
+	bytes     int
+	final     bool // there is something to tell beyond records
+	promoting bool
+}
+
+// answerFetch runs a Fetch and writes its answer.
+func (c *conn) answerFetch(f *frame) error {
+	req, err := f.decode()
+	if err != nil {
+		return err
+	}
+	w := &fetch{conn: c, frame: f, req: req.(*kmsg.FetchRequest)}
+	out, held, err := w.wait()
+	if err != nil {
+		return err
+	}
+	defer c.server.responses.release(held)
+	defer c.server.pool.put(out)
+	c.fetchSize = len(out.b)
+	began := time.Now()
+	err = c.flush(out)
+	c.paceFetch(time.Since(began))
+	return err
+}
+
+// paceFetch makes the answers to a client smaller that takes more than a second for one: what is held for slow readers
+// is held back from all others.
+func (c *conn) paceFetch(took time.Duration) {
+	switch {
+	case took > time.Second:
+		c.fetchCap = max(c.fetchCap/2, firstChunk)
+	case took < time.Second/8:
+		c.fetchCap = min(c.fetchCap*2, c.server.cfg.FetchBytes)
+	}
+}
+
+// wait makes passes over the ranges until there is enough to answer, and returns the encoded answer and what it holds
+// of the budget. Between passes it holds neither.
+func (w *fetch) wait() (out *buffer, held int64, err error) {
+	c, s := w.conn, w.conn.server
+	deadline := w.frame.at.Add(min(time.Duration(w.req.MaxWaitMillis)*time.Millisecond, s.cfg.MaxTimeout))
+	leadBy := w.frame.at.Add(s.cfg.LeaderWait)
+	if w.req.SessionID != 0 {
+		return w.sessionRefused(), 0, nil
+	}
+	var watch watcher
+	defer watch.stop()
+	for {
+		if out, held, err = w.attempt(); err != nil {
+			return nil, 0, err
+		}
+		until := deadline
+		if w.promoting && leadBy.After(until) {
+			until = leadBy
+		}
+		if w.enough() || !time.Now().Before(until) || s.isDraining() {
+			return out, held, nil
+		}
+		s.pool.put(out)
+		s.responses.release(held)
+		if !watch.begin(s.node, w.ranges) {
+			continue // something may have happened before the watch: look again
+		}
+		if err := watch.wait(c, until, w.bytes > 0); err != nil {
+			return nil, 0, err
+		}
+	}
+}
+
+// enough reports whether the last pass can be the answer before its time is up.
+func (w *fetch) enough() bool {
+	want := min(int(w.req.MinBytes), w.limit())
+	return w.final || w.bytes >= want && (w.bytes > 0 || !w.promoting) || len(w.ranges) == 0
+}
+
+// limit is the most bytes of records in this answer.
+func (w *fetch) limit() int { return max(min(int(w.req.MaxBytes), w.conn.fetchCap), 0) }
+
+// attempt encodes the answer as things are now.
+func (w *fetch) attempt() (*buffer, int64, error) {
+	s := w.conn.server
+	held, err := s.responses.acquire(w.conn.ctx, int64(w.limit()))
+	if err != nil {
+		return nil, 0, context.Cause(w.conn.ctx)
+	}
+	out := s.pool.get(max(w.conn.fetchSize, 1<<minClass))
+	w.pass(out)
+	if used := int64(cap(out.b)); used < held { // give back what was not needed
+		s.responses.release(held - used)
+		held = used
+	}
+	return out, held, nil
+}
+
+// pass encodes one look at every range into out.
+func (w *fetch) pass(out *buffer) {
+	state := w.conn.server.node.State()
+	e := fetchEncoder{b: out.b[:0], version: w.frame.version, committed: w.req.IsolationLevel == 1}
+	w.bytes, w.final, w.promoting, w.ranges = 0, false, false, w.ranges[:0]
+	e.begin(w.frame.corr, 0, len(w.req.Topics))
+	for i := range w.req.Topics {
+		t := &w.req.Topics[i]
+		topic, known := state.TopicByName(t.Topic)
+		e.topic(t.Topic, len(t.Partitions))
+		for j := range t.Partitions {
+			p := &t.Partitions[j]
+			e.open(p.Partition)
+			if !known || p.Partition < 0 || p.Partition >= topic.Ranges {
+				w.fail(&e, fmt.Errorf("%w: %s/%d", vtop.ErrUnknownRange, t.Topic, p.Partition), FetchResult{HighWatermark: -1, LogStart: -1})
+				continue
+			}
+			w.part(&e, vtop.Range{Topic: topic.ID, Index: p.Partition}, p)
+		}
+		e.endTopic()
+	}
+	e.end()
+	out.b = e.b
+}
+
+// part reads one range into its place.
+func (w *fetch) part(e *fetchEncoder, r vtop.Range, p *kmsg.FetchRequestTopicPartition) {
+	w.ranges = append(w.ranges, r)
+	spec := FetchSpec{
+		Offset:           vtop.Offset(p.FetchOffset),
+		MaxBytes:         max(min(int(p.PartitionMaxBytes), w.limit()-w.bytes), 0),
+		AtLeastOne:       w.bytes == 0,
+		ClientEpoch:      -1,
+		LastFetchedEpoch: -1,
+	}
+	if w.frame.version >= 9 {
+		spec.ClientEpoch = vtop.Epoch(p.CurrentLeaderEpoch)
+	}
+	if w.frame.version >= 12 {
+		spec.LastFetchedEpoch = vtop.Epoch(p.LastFetchedEpoch)
+	}
+	result, err := w.conn.server.node.Fetch(r, spec, e.b)
+	if err != nil {
+		w.fail(e, err, result)
+		return
+	}
+	n := len(result.Dst) - len(e.b)
+	e.b = result.Dst
+	w.bytes += n
+	w.final = w.final || result.Diverging != nil
+	e.close(0, result.HighWatermark, result.LogStart, result.Diverging)
+}
+
+// fail closes a partition with an error; records that were appended are taken back.
+func (w *fetch) fail(e *fetchEncoder, err error, result FetchResult) {
+	e.b = e.b[:e.records]
+	high, start := vtop.Offset(-1), vtop.Offset(-1)
+	if errors.Is(err, vtop.ErrOffsetOutOfRange) {
+		high, start = result.HighWatermark, result.LogStart
+	}
+	code := w.conn.server.code(faceRead, err)
+	if errors.Is(err, vtop.ErrNotReady) {
+		w.promoting = true
+	} else {
+		w.final = true
+		w.conn.server.metrics.failed(keyFetch, code)
+	}
+	e.close(code, high, start, nil)
+}
+
+func (w *fetch) sessionRefused() *buffer {
+	out := w.conn.server.pool.get(1 << minClass)
+	e := fetchEncoder{b: out.b, version: w.frame.version}
+	e.begin(w.frame.corr, kerr.FetchSessionIDNotFound.Code, 0)
+	e.end()
+	out.b = e.b
+	return out
+}
+
+// watcher waits for ranges to move.
+type watcher struct {
+	wake chan struct{}
+	end  func()
+}
+
+// begin starts the watch; false if it was started just now.
+func (w *watcher) begin(node Node, ranges []vtop.Range) bool {
+	if w.end != nil {
+		return true
+	}
+	w.wake = make(chan struct{}, 1)
+	w.end = node.Watch(ranges, w.wake)
+	return false
+}
+
+func (w *watcher) stop() {
+	if w.end != nil {
+		w.end()
+	}
+}
+
+// gatherPause lets records gather that are fewer than was asked for, so that each does not cost a pass of its own.
+const gatherPause = 2 * time.Millisecond
+
+// wait returns at the next wake, at the deadline, when the server drains, or with the end of the connection.
+func (w *watcher) wait(c *conn, until time.Time, gather bool) error {
+	c.timer.Reset(time.Until(until))
+	defer c.timer.Stop()
+	select {
+	case <-w.wake:
+	case <-c.timer.C:
+		return nil
+	case <-c.server.draining:
+		return nil
+	case <-c.ctx.Done():
+		return context.Cause(c.ctx)
+	}
+	if !gather {
+		return nil
+	}
+	c.timer.Reset(min(gatherPause, time.Until(until)))
+	select {
+	case <-c.timer.C:
+	case <-c.ctx.Done():
+		return context.Cause(c.ctx)
+	}
+	return nil
+}

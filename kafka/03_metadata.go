@@ -1,0 +1,199 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/vtop-log/vtop"
+	"github.com/vtop-log/vtop/fsm"
+)
+
+// Metadata: v0-9
+//
+//   - Brokers are the nodes that are alive; the leader of a range is the living holder of its lease, even while it is
+//     promoted; in-sync replicas are the living voters. Anything finer only the leader knows.
+//   - A range without a living leader has LEADER_NOT_AVAILABLE and the last epoch, which never goes back.
+//   - A topic that is asked for by name and not there is created, if client (v4) and Config allow it.
+//   - For named topics the answer waits up to Config.LeaderWait for the leaders of a new topic, and of ranges that lost
+//     theirs within the last seconds: one good answer instead of several bad ones with the client's back-off between.
+//   - A node that has not caught up with the metadata knows neither what is there nor what is not: it answers named topics
+//     with LEADER_NOT_AVAILABLE, and ends the connection of a client that asks for all.
+
+// errNotCaughtUp ends a connection: the client turns to another node.
+var errNotCaughtUp = errors.New("metadata asked of a node that has not caught up")
+
+func runMetadata(c *call, kreq kmsg.Request) (kmsg.Response, error) {
+	req := kreq.(*kmsg.MetadataRequest)
+	resp := req.ResponseKind().(*kmsg.MetadataResponse)
+	all := req.Topics == nil || req.Version == 0 && len(req.Topics) == 0
+	if err := c.node.Ready(); err != nil {
+		if all {
+			return nil, fmt.Errorf("%w: %w", errNotCaughtUp, err)
+		}
+		c.metadataUnready(req, resp)
+		return resp, nil
+	}
+	v := &view{c.node.State(), c.node}
+	if !all {
+		v = c.prepareTopics(v, req)
+	}
+	c.metadataCluster(v, resp)
+	if all {
+		for t := range v.state.Topics() {
+			resp.Topics = append(resp.Topics, c.metadataTopic(v, t))
+		}
+		return resp, nil
+	}
+	for i := range req.Topics {
+		resp.Topics = append(resp.Topics, c.metadataNamed(v, topicName(&req.Topics[i])))
+	}
+	return resp, nil
+}
+
+func topicName(t *kmsg.MetadataRequestTopic) string {
+	if t.Topic == nil {
+		return ""
+	}
+	return *t.Topic
+}
+
+func (c *call) metadataCluster(v *view, resp *kmsg.MetadataResponse) {
+	for _, b := range v.brokers() {
+		rb := kmsg.NewMetadataResponseBroker()
+		rb.NodeID, rb.Host, rb.Port, rb.Rack = b.id, b.host, b.port, b.rack
+		resp.Brokers = append(resp.Brokers, rb)
+	}
+	id := v.state.Cluster().ID.String()
+	resp.ClusterID, resp.ControllerID = &id, v.controller()
+}
+
+func (c *call) metadataUnready(req *kmsg.MetadataRequest, resp *kmsg.MetadataResponse) {
+	c.metadataCluster(&view{c.node.State(), c.node}, resp)
+	for i := range req.Topics {
+		rt := kmsg.NewMetadataResponseTopic()
+		rt.Topic, rt.ErrorCode = kmsg.StringPtr(topicName(&req.Topics[i])), kerr.LeaderNotAvailable.Code
+		resp.Topics = append(resp.Topics, rt)
+	}
+}
+
+func (c *call) metadataNamed(v *view, name string) kmsg.MetadataResponseTopic {
+	if t, ok := v.state.TopicByName(name); ok {
+		return c.metadataTopic(v, t)
+	}
+	rt := kmsg.NewMetadataResponseTopic()
+	rt.Topic, rt.ErrorCode = &name, kerr.UnknownTopicOrPartition.Code
+	if checkTopicName(name) != nil {
+		rt.ErrorCode = kerr.InvalidTopicException.Code
+	} else if err := c.frame.createErr[name]; err != nil {
+		rt.ErrorCode = c.server.adminCode(err)
+		if errors.Is(err, vtop.ErrTimeout) || errors.Is(err, vtop.ErrNotReady) || errors.Is(err, context.DeadlineExceeded) {
+			rt.ErrorCode = kerr.LeaderNotAvailable.Code // it may be there soon
+		}
+	}
+	return rt
+}
+
+func (c *call) metadataTopic(v *view, t *fsm.Topic) kmsg.MetadataResponseTopic {
+	rt := kmsg.NewMetadataResponseTopic()
+	name := t.Name
+	rt.Topic = &name
+	rt.Partitions = make([]kmsg.MetadataResponseTopicPartition, 0, t.Ranges)
+	for r := range v.state.RangesOfTopic(t.ID) {
+		p, led := v.partition(r)
+		if led {
+			c.server.leaders.led(r.ID)
+		} else {
+			p.ErrorCode = kerr.LeaderNotAvailable.Code
+		}
+		rt.Partitions = append(rt.Partitions, p)
+	}
+	return rt
+}
+
+// prepareTopics creates the missing topics of a request, if that is allowed, waits shortly for leaders, and returns the
+// view to answer from.
+func (c *call) prepareTopics(v *view, req *kmsg.MetadataRequest) *view {
+	if c.server.cfg.AutoCreate && (req.Version < 4 || req.AllowAutoTopicCreation) {
+		c.createMissing(v, req)
+	}
+	deadline := c.frame.at.Add(c.server.cfg.LeaderWait)
+	var watch watcher
+	defer watch.stop()
+	for {
+		v = &view{c.node.State(), c.node}
+		wanted := c.leaderless(v, req)
+		if len(wanted) == 0 || !time.Now().Before(deadline) || c.server.isDraining() {
+			return v
+		}
+		if !watch.begin(c.node, wanted) {
+			continue
+		}
+		// Who is alive moves without a wake.
+		until := time.Now().Add(alivePause)
+		if until.After(deadline) {
+			until = deadline
+		}
+		if watch.wait(c.frame.conn, until, false) != nil {
+			return v
+		}
+	}
+}
+
+const alivePause = 25 * time.Millisecond
+
+// leaderless lists the ranges of the request that lack a leader since a short time only.
+func (c *call) leaderless(v *view, req *kmsg.MetadataRequest) []vtop.Range {
+	var out []vtop.Range
+	now := time.Now()
+	for i := range req.Topics {
+		t, ok := v.state.TopicByName(topicName(&req.Topics[i]))
+		if !ok {
+			continue
+		}
+		for r := range v.state.RangesOfTopic(t.ID) {
+			if _, led := v.leader(r); !led && c.server.leaders.fresh(r.ID, now) {
+				out = append(out, r.ID)
+			}
+		}
+	}
+	return out
+}
+
+// maxAutoCreate bounds the topics that one Metadata request creates.
+const maxAutoCreate = 64
+
+// createMissing creates the topics that the request names and the state lacks. What went wrong is kept for the answer.
+func (c *call) createMissing(v *view, req *kmsg.MetadataRequest) {
+	ctx, cancel := c.within(0)
+	defer cancel()
+	created := 0
+	for i := range req.Topics {
+		name := topicName(&req.Topics[i])
+		if _, ok := v.state.TopicByName(name); ok || checkTopicName(name) != nil || created == maxAutoCreate {
+			continue
+		}
+		created++
+		spec := TopicSpec{Name: name, Ranges: c.server.cfg.DefaultRanges, Replicas: c.server.cfg.DefaultReplicas}
+		err := checkReplicas(v, spec.Replicas)
+		if err == nil {
+			_, err = c.node.CreateTopic(ctx, spec)
+		}
+		if err == nil {
+			c.server.log.Info("created a topic on first use", "topic", name, "ranges", spec.Ranges, "replicas", spec.Replicas)
+			continue
+		}
+		if errors.Is(err, refusal(fsm.CodeTopicExists)) { // another client was faster
+			continue
+		}
+		c.server.log.Warn("cannot create a topic on first use", "topic", name, "error", err)
+		if c.frame.createErr == nil {
+			c.frame.createErr = map[string]error{}
+		}
+		c.frame.createErr[name] = err
+	}
+}

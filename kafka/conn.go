@@ -1,0 +1,284 @@
+package kafka
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// conn is one client. The reader goroutine owns what it reads with, the writer what it answers with; they meet at
+// the queue.
+type conn struct {
+	// Set once.
+	server *Server
+	nc     net.Conn
+	ip     string
+	ctx    context.Context // ends with the connection
+	cancel context.CancelCauseFunc
+	queue  chan *frame
+
+	waiting atomic.Int32 // requests in the queue or being answered
+
+	// Of the reader.
+	received   int64 // bytes of all complete frames so far
+	produceReq kmsg.ProduceRequest
+
+	// Of the writer.
+	produceResp kmsg.ProduceResponse
+	refusals    refusals
+	timer       *time.Timer
+	fetchSize   int // size of the last fetch answer: the next buffer begins there
+	fetchCap    int // most bytes of records in one answer: falls for a client that reads slowly
+}
+
+const readBuffer = 16 << 10
+
+func newConn(s *Server, nc net.Conn, ip string) *conn {
+	c := &conn{server: s, nc: nc, ip: ip, queue: make(chan *frame, s.cfg.MaxInFlight), fetchCap: s.cfg.FetchBytes}
+	c.ctx, c.cancel = context.WithCancelCause(s.ctx)
+	c.timer = time.NewTimer(time.Hour)
+	c.timer.Stop()
+	return c
+}
+
+// serve runs the connection until it ends, and waits for both its goroutines.
+func (c *conn) serve() {
+	written := make(chan struct{})
+	go func() {
+		defer close(written)
+		if err := c.write(); err != nil {
+			c.cancel(err)
+			c.nc.Close() // wakes the reader
+		}
+		for f := range c.queue { // what the writer left behind
+			c.finish(f)
+		}
+	}()
+	err := c.read()
+	if !errors.Is(err, errStopped) {
+		c.cancel(err) // a parked fetch of a client that is gone ends now
+	}
+	close(c.queue)
+	<-written
+	c.nc.Close()
+	if cause := context.Cause(c.ctx); cause != nil {
+		err = cause
+	}
+	c.cancel(err)
+	c.logEnd(err)
+}
+
+func (c *conn) logEnd(err error) {
+	switch {
+	case err == nil, errors.Is(err, io.EOF), errors.Is(err, errStopped), errors.Is(err, net.ErrClosed):
+	case errors.Is(err, errFrame), errors.Is(err, errMalformed), errors.Is(err, errUnserved):
+		c.server.metrics.badFrames.Inc()
+		c.server.log.Info("closing a connection", "remote", c.nc.RemoteAddr(), "error", err)
+	default:
+		c.server.log.Debug("connection ended", "remote", c.nc.RemoteAddr(), "error", err)
+	}
+}
+
+// read takes requests off the socket until it ends, admits produces, and queues all.
+func (c *conn) read() error {
+	r := bufio.NewReaderSize(c.nc, readBuffer)
+	for {
+		if err := c.awaitFrame(r); err != nil {
+			return err
+		}
+		f, err := c.readFrame(c.ctx, r)
+		if err != nil {
+			return err
+		}
+		c.server.metrics.bytesIn.Add(float64(f.size + 4))
+		c.waiting.Add(1)
+		if f.api.key == keyProduce {
+			if err := c.admitProduce(f); err != nil {
+				c.finish(f)
+				return err
+			}
+		}
+		select {
+		case c.queue <- f:
+		case <-c.ctx.Done():
+			c.finish(f)
+			return context.Cause(c.ctx)
+		}
+	}
+}
+
+// awaitFrame waits for the first bytes of the next request. A client that is owed an answer is not idle.
+func (c *conn) awaitFrame(r *bufio.Reader) error {
+	for {
+		if c.server.isDraining() {
+			return errStopped
+		}
+		if r.Buffered() < 4 {
+			c.nc.SetReadDeadline(time.Now().Add(c.server.cfg.IdleTimeout))
+			if c.server.isDraining() { // Close may have set its deadline before ours
+				return errStopped
+			}
+		}
+		_, err := r.Peek(4)
+		switch {
+		case err == nil:
+			return nil
+		case errors.Is(err, os.ErrDeadlineExceeded) && (c.server.isDraining() || c.waiting.Load() > 0):
+		default:
+			return err
+		}
+	}
+}
+
+// extendRead gives the rest of a frame that has begun a fresh deadline.
+func (c *conn) extendRead() { c.nc.SetReadDeadline(time.Now().Add(c.server.cfg.FrameTimeout)) }
+
+// write answers requests in their order until the queue is closed. Answers that are ready together leave together.
+func (c *conn) write() error {
+	out := c.server.pool.get(firstChunk >> 3)
+	defer func() { c.server.pool.put(out) }()
+	for {
+		f, ok := c.next(len(out.b) == 0)
+		switch {
+		case !ok:
+			return c.flush(out)
+		case f == nil:
+			if err := c.flush(out); err != nil {
+				return err
+			}
+			continue
+		}
+		err := c.answer(f, out)
+		c.finish(f)
+		if err != nil {
+			return errors.Join(err, c.flush(out))
+		}
+		if len(out.b) >= firstChunk {
+			if err := c.flush(out); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// next takes a request off the queue. Without block it returns nil if none is there. ok is false at the end.
+func (c *conn) next(block bool) (f *frame, ok bool) {
+	if block {
+		f, ok = <-c.queue
+		return f, ok
+	}
+	select {
+	case f, ok = <-c.queue:
+		return f, ok
+	default:
+		return nil, true
+	}
+}
+
+// answer appends the answer of one request to out, or, where that may wait or is large, flushes out first.
+func (c *conn) answer(f *frame, out *buffer) (err error) {
+	switch {
+	case f.produce != nil:
+		err = c.answerProduce(f, out)
+	case f.api.key == keyFetch:
+		if err = c.flush(out); err == nil {
+			err = c.answerFetch(f)
+		}
+	default:
+		if err = c.flush(out); err == nil {
+			err = c.answerOther(f, out)
+		}
+	}
+	c.server.metrics.answered(f)
+	return err
+}
+
+// answerOther decodes, runs and encodes a request that the table has a function for.
+func (c *conn) answerOther(f *frame, out *buffer) error {
+	if f.unsupported {
+		return c.append(out, f, unsupportedApiVersions(c.server.apis), false)
+	}
+	req, err := f.decode()
+	if err != nil {
+		return err
+	}
+	resp, err := f.api.run(&call{Context: c.ctx, server: c.server, node: c.server.node, frame: f}, req)
+	if err != nil {
+		return err
+	}
+	return c.append(out, f, resp, f.flexible && f.api.key != keyApiVersions)
+}
+
+// decode checks and decodes the body.
+func (f *frame) decode() (kmsg.Request, error) {
+	if err := check(f.api.shape, f.version, f.flexible, f.body); err != nil {
+		return nil, errors.Join(err, errors.New(f.api.name))
+	}
+	req := f.api.newRequest(f.version)
+	if err := req.ReadFrom(f.body); err != nil {
+		return nil, errors.Join(errMalformed, err, errors.New(f.api.name))
+	}
+	return req, nil
+}
+
+// append encodes an answer: length, correlation id, an empty tag section in flexible headers, body.
+func (c *conn) append(out *buffer, f *frame, resp kmsg.Response, tagged bool) error {
+	at := len(out.b)
+	out.b = binary.BigEndian.AppendUint32(out.b, 0)
+	out.b = binary.BigEndian.AppendUint32(out.b, uint32(f.corr))
+	if tagged {
+		out.b = append(out.b, 0)
+	}
+	out.b = resp.AppendTo(out.b)
+	binary.BigEndian.PutUint32(out.b[at:], uint32(len(out.b)-at-4))
+	return nil
+}
+
+// flush writes what out holds.
+func (c *conn) flush(out *buffer) error {
+	if len(out.b) == 0 {
+		return nil
+	}
+	const slowest = 32 << 10 // bytes a second
+	allowed := c.server.cfg.WriteTimeout + time.Duration(len(out.b)/slowest)*time.Second
+	c.nc.SetWriteDeadline(time.Now().Add(allowed))
+	n, err := c.nc.Write(out.b)
+	c.server.metrics.bytesOut.Add(float64(n))
+	out.b = out.b[:0]
+	return err
+}
+
+// finish gives back what a request still holds. It may be called once only, by whoever has the frame last.
+func (c *conn) finish(f *frame) {
+	f.release()
+	if f.produce != nil {
+		c.server.recycle(f.produce)
+		f.produce = nil
+	}
+	c.waiting.Add(-1)
+}
+
+// call is what the function of one request works with. Its context ends with the connection.
+type call struct {
+	context.Context
+	server *Server
+	node   Node
+	frame  *frame
+}
+
+// within returns the call's context bounded by the time that the client gave, capped; AdminTimeout if it gave none.
+func (c *call) within(millis int32) (context.Context, context.CancelFunc) {
+	d := c.server.cfg.AdminTimeout
+	if millis > 0 {
+		d = min(time.Duration(millis)*time.Millisecond, c.server.cfg.MaxTimeout)
+	}
+	return context.WithTimeout(c, d)
+}

@@ -1,0 +1,88 @@
+package kafka
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Metrics are the client face's collectors. Their labels are bounded: the APIs served and Kafka's error codes.
+type Metrics struct {
+	requests     *prometheus.CounterVec   // by api
+	latency      *prometheus.HistogramVec // by api
+	errors       *prometheus.CounterVec   // by api and code
+	bytesIn      prometheus.Counter
+	bytesOut     prometheus.Counter
+	conns        prometheus.Gauge
+	refusedConns prometheus.Counter
+	badFrames    prometheus.Counter
+
+	names map[int16]string
+	// byAPI are the children of requests and latency, so that a request looks up no label.
+	byAPI map[int16]apiMetrics
+	reg   prometheus.Registerer
+}
+
+type apiMetrics struct {
+	requests prometheus.Counter
+	latency  prometheus.Observer
+}
+
+// NewMetrics makes the collectors and registers them with reg, which serves one Server.
+func NewMetrics(reg prometheus.Registerer) (*Metrics, error) {
+	m := newMetrics()
+	m.reg = reg
+	for _, c := range []prometheus.Collector{m.requests, m.latency, m.errors, m.bytesIn, m.bytesOut, m.conns, m.refusedConns, m.badFrames} {
+		if err := reg.Register(c); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}
+
+func newMetrics() *Metrics {
+	name := func(s string) string { return "vtop_kafka_" + s }
+	m := &Metrics{
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{Name: name("requests_total"), Help: "Requests answered, by api."}, []string{"api"}),
+		latency: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name("request_seconds"),
+			Help:    "From the last byte of a request to its answer (the time that a Fetch waits for records is in it), by api.",
+			Buckets: prometheus.ExponentialBuckets(0.0001, 2.5, 13)}, []string{"api"}),
+		errors:       prometheus.NewCounterVec(prometheus.CounterOpts{Name: name("errors_total"), Help: "Error codes answered, by api and Kafka's code."}, []string{"api", "code"}),
+		bytesIn:      prometheus.NewCounter(prometheus.CounterOpts{Name: name("received_bytes_total"), Help: "Bytes of requests."}),
+		bytesOut:     prometheus.NewCounter(prometheus.CounterOpts{Name: name("sent_bytes_total"), Help: "Bytes of answers."}),
+		conns:        prometheus.NewGauge(prometheus.GaugeOpts{Name: name("connections"), Help: "Open client connections."}),
+		refusedConns: prometheus.NewCounter(prometheus.CounterOpts{Name: name("refused_connections_total"), Help: "Connections closed at once because a cap was reached."}),
+		badFrames:    prometheus.NewCounter(prometheus.CounterOpts{Name: name("bad_requests_total"), Help: "Connections closed because of bytes that are no request served here."}),
+		names:        map[int16]string{}, byAPI: map[int16]apiMetrics{},
+	}
+	for _, a := range apiTable() {
+		m.names[a.key] = a.name
+		m.byAPI[a.key] = apiMetrics{m.requests.WithLabelValues(a.name), m.latency.WithLabelValues(a.name)}
+	}
+	return m
+}
+
+// watch registers the gauges that look at the server itself.
+func (m *Metrics) watch(s *Server) {
+	if m.reg == nil {
+		return
+	}
+	for name, b := range map[string]*budget{"request": s.requests, "response": s.responses} {
+		g := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "vtop_kafka_" + name + "_inflight_bytes",
+			Help: "Bytes reserved now in the budget for " + name + "s."}, func() float64 { return float64(b.used.Load()) })
+		if err := m.reg.Register(g); err != nil {
+			s.log.Warn("cannot register a metric", "metric", name, "error", err)
+		}
+	}
+}
+
+func (m *Metrics) answered(f *frame) {
+	a := m.byAPI[f.api.key]
+	a.requests.Inc()
+	a.latency.Observe(time.Since(f.at).Seconds())
+}
+
+func (m *Metrics) failed(key, code int16) {
+	m.errors.WithLabelValues(m.names[key], strconv.Itoa(int(code))).Inc()
+}
