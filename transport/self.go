@@ -56,24 +56,22 @@ type NetDialer interface {
 // fits says whether a caller may speak to self, and names both sides if not. Calls for which needCluster is
 // false work while either side has no cluster yet.
 func fits(self Self, from Caller, to vtop.NodeName, needCluster bool) error {
+	known := !from.Cluster.IsZero() && !self.Cluster.IsZero()
 	switch {
 	case from.Name == "":
 		return refusef(ErrInvalid, "caller at %s does not say its name", from.Addr)
+	case known && from.Cluster != self.Cluster:
+		return refusef(ErrWrongCluster, "node %q at %s is of cluster %s, node %q is of cluster %s: check --join and recycled addresses",
+			from.Name, from.Addr, from.Cluster, self.Name, self.Cluster)
+	case known && from.Generation != self.Generation:
+		return refusef(ErrWrongGeneration, "node %q at %s is of generation %d, node %q of generation %d of cluster %s: the metadata was recovered, see docs/operations.md",
+			from.Name, from.Addr, from.Generation, self.Name, self.Generation, self.Cluster)
 	case to != "" && to != self.Name:
 		return refusef(ErrWrongNode, "node %q at %s wants node %q, this is node %q: its address list is out of date",
 			from.Name, from.Addr, to, self.Name)
-	case from.Cluster.IsZero() || self.Cluster.IsZero():
-		if !needCluster {
-			return nil
-		}
-		return refusef(vtop.ErrNotReady, "node %q (cluster %s) calls node %q (cluster %s): wait until both have joined",
+	case !known && needCluster:
+		return refusef(vtop.ErrNotReady, "node %q (cluster %s) and node %q (cluster %s): wait until both have joined",
 			from.Name, clusterText(from.Cluster), self.Name, clusterText(self.Cluster))
-	case from.Cluster != self.Cluster:
-		return refusef(ErrWrongCluster, "node %q at %s is of cluster %s, node %q is of cluster %s: check --join and recycled addresses",
-			from.Name, from.Addr, from.Cluster, self.Name, self.Cluster)
-	case from.Generation != self.Generation:
-		return refusef(ErrWrongGeneration, "node %q is of generation %d, node %q of generation %d of cluster %s: the metadata was recovered, see docs/operations.md",
-			from.Name, from.Generation, self.Name, self.Generation, self.Cluster)
 	}
 	return nil
 }
