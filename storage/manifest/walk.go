@@ -108,7 +108,7 @@ func (f *Walked) follows(b batch.Batch) error {
 	if b.Epoch() <= vtop.NoEpoch || b.Epoch() < last {
 		return fmt.Errorf("%w: batch has epoch %d after epoch %d", vtop.ErrCorruptBatch, b.Epoch(), last)
 	}
-	if b.LastOffset() < b.BaseOffset() {
+	if b.LastOffset()+1 <= b.BaseOffset() {
 		return fmt.Errorf("%w: offsets from %d wrap", vtop.ErrCorruptBatch, b.BaseOffset())
 	}
 	return nil
@@ -155,7 +155,7 @@ func (w *window) fill() {
 	n := int(min(ChunkSize, w.size-w.read))
 	have := len(w.shown)
 	if cap(w.store) < have+n {
-		w.store = make([]byte, have+n, have+have/2+ChunkSize)
+		w.store = make([]byte, have+n, 2*have+ChunkSize+ChunkSize/4)
 	}
 	w.store = w.store[:have+n]
 	copy(w.store, w.shown) // to the front; copy minds the overlap
