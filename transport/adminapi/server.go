@@ -74,6 +74,9 @@ func NewServer(h Handler, hooks Hooks) http.Handler {
 		}
 		return list(h.Segments(r.Context(), r.PathValue("topic"), n, r.URL.Query().Get("node")))
 	})
+	if local, ok := h.(LocalHandler); ok {
+		localRoutes(mux, local)
+	}
 	mux.HandleFunc("/v1/", func(w http.ResponseWriter, r *http.Request) {
 		writeError(w, Errorf(CodeNotFound, "no such call: %s %s", r.Method, r.URL.Path).WithHint("vtopctl and vtopd of the same version know the same calls"))
 	})
