@@ -87,7 +87,7 @@ func FuzzValidate(f *testing.F) {
 			return
 		}
 		c := Parse(config)
-		if c.MaxMessageBytes < 1 || c.SegmentBytes < 1<<20 || c.RetentionBytes < -1 || c.MinInsyncReplicas > 2 && c.MinInsyncReplicas < 1 {
+		if c.MaxMessageBytes < 1 || c.SegmentBytes < 1<<20 || c.RetentionBytes < -1 || c.MinInsyncReplicas > 2 || c.MinInsyncReplicas < 1 {
 			t.Fatalf("%q=%q parsed to %+v", name, value, c)
 		}
 	})
