@@ -2,17 +2,10 @@ package manifest
 
 import (
 	"bytes"
-	"context"
-	"encoding/binary"
-	"encoding/hex"
 	"errors"
-	"flag"
 	"fmt"
-	"hash/crc32"
 	"io"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -22,10 +15,7 @@ import (
 
 	"github.com/vtop-log/vtop"
 	"github.com/vtop-log/vtop/batch"
-	"github.com/vtop-log/vtop/storage/vfs"
 )
-
-var update = flag.Bool("update", false, "rewrite the golden files")
 
 func ok(t testing.TB, err error) {
 	t.Helper()
@@ -38,12 +28,10 @@ func ok(t testing.TB, err error) {
 // batches to an epoch.
 func makeSegment(base vtop.Offset, sizes ...int) []byte {
 	var seg []byte
-	rng := rand.New(rand.NewPCG(1, 1))
+	rng := rand.NewChaCha8([32]byte{1})
 	for i, size := range sizes {
 		value := make([]byte, size)
-		for j := range value {
-			value[j] = byte(rng.Uint32())
-		}
+		rng.Read(value)
 		seg = append(seg, batch.Build(batch.Spec{
 			Base: base + vtop.Offset(i), Epoch: vtop.Epoch(3 + i/2), Records: []batch.Record{{Timestamp: int64(i), Value: value}},
 		})...)
@@ -198,7 +186,7 @@ func (f failingReader) ReadAt(p []byte, off int64) (int, error) {
 // Segments of any batches: computing in chunks finds what was put in, and hands out every batch at its place.
 func TestCompute_AnyBatches(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		sizes := rapid.SliceOfN(rapid.OneOf(rapid.IntRange(0, 50), rapid.IntRange(ChunkSize-200, ChunkSize+200)), 1, 6).Draw(rt, "sizes")
+		sizes := rapid.SliceOfN(rapid.OneOf(rapid.IntRange(0, 50), rapid.IntRange(ChunkSize-200, ChunkSize+200)), 1, 4).Draw(rt, "sizes")
 		seg := makeSegment(7, sizes...)
 		m := compute(t, seg, 7)
 		if int(m.End-m.Base) != len(sizes) || m.Size != int64(len(seg)) {
@@ -263,139 +251,6 @@ func TestVerify_NamesEachBadChunk(t *testing.T) {
 	}
 }
 
-func TestDecode_RoundTrip(t *testing.T) {
-	m := compute(t, large(), 100)
-	data := m.Encode()
-	got, err := Decode(data)
-	ok(t, err)
-	if fmt.Sprintf("%#v", got) != fmt.Sprintf("%#v", m) {
-		t.Errorf("got %+v, want %+v", got, m)
-	}
-	clear(data) // what was decoded does not alias
-	if !bytes.Equal(got.Encode(), m.Encode()) {
-		t.Error("encoded anew, it differs")
-	}
-}
-
-// I9, E7: no flipped bit, no cut and no zeroed manifest is taken, even with a mended CRC.
-func TestDecode_Refusals(t *testing.T) {
-	data := compute(t, makeSegment(0, 10, 20, 30), 0).Encode()
-	mend := func(b []byte) []byte {
-		binary.BigEndian.PutUint32(b[len(b)-4:], crc32.Checksum(b[:len(b)-4], castagnoli))
-		return b
-	}
-	refused := func(name string, b []byte) {
-		t.Helper()
-		if m, err := Decode(b); !errors.Is(err, vtop.ErrDamaged) || m != nil {
-			t.Errorf("%s: got %v", name, err)
-		}
-	}
-	for i := range data {
-		for bit := range 8 {
-			b := bytes.Clone(data)
-			b[i] ^= 1 << bit
-			refused(fmt.Sprintf("bit %d of byte %d", bit, i), b)
-			if i < len(data)-4 {
-				refused(fmt.Sprintf("bit %d of byte %d, CRC mended", bit, i), mend(b))
-			}
-		}
-		refused("cut", data[:i])
-	}
-	refused("a byte more", append(bytes.Clone(data), 0))
-	refused("zeros", make([]byte, len(data)))
-	for off, name := range map[int]string{40: "runs", 44: "chunks", 48: "producers"} {
-		b := bytes.Clone(data)
-		binary.BigEndian.PutUint32(b[off:], 0xffff_ffff)
-		refused("four billion "+name, mend(b))
-	}
-}
-
-// TestDecode_ChecksFields: what fits CRC and root but not itself is refused too.
-func TestDecode_ChecksFields(t *testing.T) {
-	for name, edit := range map[string]func(*Manifest){
-		"negative base":         func(m *Manifest) { m.Base, m.Runs[0].Start = -1, -1 },
-		"nothing in it":         func(m *Manifest) { m.End = m.Base },
-		"size below a batch":    func(m *Manifest) { m.Size = 60 },
-		"negative size":         func(m *Manifest) { m.Size = -1 },
-		"a chunk too many":      func(m *Manifest) { m.Chunks = append(m.Chunks, Hash{}) },
-		"no chunk":              func(m *Manifest) { m.Chunks = nil },
-		"no run":                func(m *Manifest) { m.Runs = nil },
-		"first run after base":  func(m *Manifest) { m.Runs[0].Start++ },
-		"run beyond the end":    func(m *Manifest) { m.Runs[1].Start = m.End },
-		"epochs that fall":      func(m *Manifest) { m.Runs[1].Epoch = 2 },
-		"epoch 0":               func(m *Manifest) { m.Runs[0].Epoch = 0 },
-		"starts that stay":      func(m *Manifest) { m.Runs[1].Start = 0 },
-		"size of a petabyte":    func(m *Manifest) { m.Size = 1 << 50 },
-		"size beyond the chunk": func(m *Manifest) { m.Size = ChunkSize + 1 },
-	} {
-		m := compute(t, makeSegment(0, 10, 20, 30), 0)
-		edit(m)
-		m.Root = rootOf(m.appendBody(nil))
-		if _, err := Decode(m.Encode()); !errors.Is(err, vtop.ErrDamaged) {
-			t.Errorf("%s: got %v", name, err)
-		}
-	}
-}
-
-func TestEncode_Golden(t *testing.T) {
-	m := compute(t, makeSegment(5, 10, 20, 30), 5)
-	got := hex.Dump(m.Encode())
-	name := filepath.Join("testdata", "manifest_v1.golden")
-	if *update {
-		ok(t, os.WriteFile(name, []byte(got), 0o644))
-	}
-	want, err := os.ReadFile(name)
-	ok(t, err)
-	if got != string(want) {
-		t.Errorf("the encoding changed. A changed format needs a new version number.\n%s", got)
-	}
-}
-
-func FuzzDecode(f *testing.F) {
-	f.Add([]byte{})
-	f.Add(compute(f, makeSegment(0, 10), 0).Encode())
-	f.Add(compute(f, makeSegment(9, 10, 20, 30, 40), 9).Encode())
-	f.Fuzz(func(t *testing.T, data []byte) {
-		for range 2 {
-			m, err := Decode(data)
-			if err == nil && !bytes.Equal(m.Encode(), data) {
-				t.Fatal("one manifest has two encodings")
-			}
-			if err != nil && !errors.Is(err, vtop.ErrDamaged) {
-				t.Fatal(err)
-			}
-			// Again with CRC and root mended, to get at what is behind them.
-			if data = bytes.Clone(data); len(data) < headerSize+trailerSize {
-				return
-			}
-			body := data[:len(data)-trailerSize]
-			root := rootOf(body)
-			copy(data[len(body):], root[:])
-			binary.BigEndian.PutUint32(data[len(data)-4:], crc32.Checksum(data[:len(data)-4], castagnoli))
-		}
-	})
-}
-
-// FuzzWalk: any bytes are walked or refused, and what was taken is a log.
-func FuzzWalk(f *testing.F) {
-	f.Add(makeSegment(0, 10, 20), int64(0))
-	f.Add(makeSegment(8, 10, 300), int64(8))
-	f.Add(append(makeSegment(8, 10), make([]byte, 100)...), int64(8))
-	f.Fuzz(func(t *testing.T, data []byte, base int64) {
-		end := vtop.Offset(base)
-		found, err := Walk(bytes.NewReader(data), int64(len(data)), end, func(pos int64, b batch.Batch) error {
-			if b.BaseOffset() != end || b.Check() != nil {
-				t.Fatalf("batch at %d has offset %d, want %d", pos, b.BaseOffset(), end)
-			}
-			end = b.LastOffset() + 1
-			return nil
-		})
-		if err != nil && !errors.Is(err, vtop.ErrDamaged) || found.End != end || err == nil && found.Size != int64(len(data)) {
-			t.Fatalf("%+v: %v", found, err)
-		}
-	})
-}
-
 func BenchmarkCompute(b *testing.B) {
 	seg := makeSegment(0, 1_000_000, 1_000_000, 1_000_000, 1_000_000, 1_000_000, 1_000_000, 1_000_000, 1_000_000)
 	b.SetBytes(int64(len(seg)))
@@ -403,27 +258,4 @@ func BenchmarkCompute(b *testing.B) {
 	for b.Loop() {
 		compute(b, seg, 0)
 	}
-}
-
-func put(t testing.TB, fsys vfs.FS, name string, data []byte) {
-	t.Helper()
-	ok(t, vfs.MkdirAllSync(fsys, filepath.Dir(name)))
-	ok(t, vfs.WriteFileAtomic(fsys, name, data))
-}
-
-// verify gives one line for each report.
-func verify(t testing.TB, fsys vfs.FS, path string) string {
-	t.Helper()
-	var out strings.Builder
-	ok(t, VerifyPath(context.Background(), fsys, path, func(r Report) {
-		fmt.Fprintf(&out, "%s %s [%d, %d) %d bytes", r.Path, r.Status, r.Base, r.End, r.Bytes)
-		if r.Slack > 0 {
-			fmt.Fprintf(&out, " slack %d", r.Slack)
-		}
-		for _, p := range r.Problems {
-			fmt.Fprintf(&out, "\n  %s", p)
-		}
-		fmt.Fprintln(&out)
-	}))
-	return out.String()
 }

@@ -4,13 +4,38 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 
 	"github.com/vtop-log/vtop/storage/vfs"
 )
+
+func put(t testing.TB, fsys vfs.FS, name string, data []byte) {
+	t.Helper()
+	ok(t, vfs.MkdirAllSync(fsys, filepath.Dir(name)))
+	ok(t, vfs.WriteFileAtomic(fsys, name, data))
+}
+
+// verify gives one line for each report.
+func verify(t testing.TB, fsys vfs.FS, path string) string {
+	t.Helper()
+	var out strings.Builder
+	ok(t, VerifyPath(context.Background(), fsys, path, func(r Report) {
+		fmt.Fprintf(&out, "%s %s [%d, %d) %d bytes", r.Path, r.Status, r.Base, r.End, r.Bytes)
+		if r.Slack > 0 {
+			fmt.Fprintf(&out, " slack %d", r.Slack)
+		}
+		for _, p := range r.Problems {
+			fmt.Fprintf(&out, "\n  %s", p)
+		}
+		fmt.Fprintln(&out)
+	}))
+	return out.String()
+}
 
 const replica = "/data/r/0"
 

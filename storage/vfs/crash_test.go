@@ -1,19 +1,13 @@
 package vfs
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
-
-	"pgregory.net/rapid"
 )
 
 func newRand(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 7)) }
@@ -352,130 +346,5 @@ func TestCrashFS_CloneIsDeterministic(t *testing.T) {
 	}
 	if a, b := list(c.CrashClone(newRand(9), Torn())), list(c.CrashClone(newRand(9), Torn())); a != b || a == "" {
 		t.Errorf("one seed gave\n%s\nand\n%s", a, b)
-	}
-}
-
-// Every byte of a clone is one that the file had at that place since the last sync, or zero if it was beyond the end.
-func TestCrashFS_BytesAreOldOrWritten(t *testing.T) {
-	rapid.Check(t, func(rt *rapid.T) {
-		c := NewCrashFS(rapid.Uint64().Draw(rt, "seed"))
-		f := create(t, c, "/a")
-		ok(t, c.SyncDir("/"))
-		allowed := make([]map[byte]bool, 64)
-		live := []byte{}
-		synced := func() {
-			for i := range allowed {
-				allowed[i] = map[byte]bool{0: true}
-				if i < len(live) {
-					allowed[i] = map[byte]bool{live[i]: true}
-				}
-			}
-		}
-		synced()
-		sizes := map[int]bool{0: true}
-		steps := rapid.IntRange(1, 12).Draw(rt, "steps")
-		for s := range steps {
-			switch rapid.IntRange(0, 5).Draw(rt, "op") {
-			case 0:
-				ok(t, f.Sync())
-				synced()
-				sizes = map[int]bool{len(live): true}
-			case 1:
-				n := rapid.IntRange(0, 63).Draw(rt, "size")
-				ok(t, f.Truncate(int64(n)))
-				live = resize(live, int64(n))
-				for i := n; i < len(allowed); i++ {
-					allowed[i][0] = true
-				}
-				sizes[n] = true
-			default:
-				off := rapid.IntRange(0, 40).Draw(rt, "off")
-				data := bytes.Repeat([]byte{byte(s + 1)}, rapid.IntRange(1, 20).Draw(rt, "len"))
-				_, err := f.WriteAt(data, int64(off))
-				ok(t, err)
-				live = resize(live, int64(max(len(live), off+len(data))))
-				copy(live[off:], data)
-				for i := range data {
-					allowed[off+i][byte(s+1)] = true
-				}
-				sizes[len(live)] = true
-			}
-		}
-		rng := newRand(rapid.Uint64().Draw(rt, "cut"))
-		got := []byte(content(t, c.CrashClone(rng, AnyPolicy(rng)), "/a"))
-		if !sizes[len(got)] {
-			rt.Fatalf("length %d was never the file's: %v", len(got), sizes)
-		}
-		for i, b := range got {
-			if !allowed[i][b] {
-				rt.Fatalf("byte %d is %d, allowed %v", i, b, allowed[i])
-			}
-		}
-	})
-}
-
-// The power fails at each call of WriteFileAtomic: the file is the old one or the new one, whole.
-func TestWriteFileAtomic_PowerCutAtEachCall(t *testing.T) {
-	old, young := strings.Repeat("o", 3000), strings.Repeat("n", 5000)
-	for k := uint64(1); ; k++ {
-		c := newData(t)
-		ok(t, WriteFileAtomic(c, "/d/a", []byte(old)))
-		c.SetHook(Fail(At(c.Ops()+k), ErrPowerCut))
-		err := WriteFileAtomic(c, "/d/a", []byte(young))
-		rng := newRand(k)
-		for range 50 {
-			got := content(t, c.CrashClone(rng, AnyPolicy(rng)), "/d/a")
-			if got != old && got != young || err == nil && got != young {
-				t.Fatalf("cut at call %d (%v): %d bytes %q…", k, err, len(got), got[:min(len(got), 20)])
-			}
-		}
-		if err == nil {
-			if k != 7 {
-				t.Errorf("%d calls, want 6", k-1)
-			}
-			return
-		}
-	}
-}
-
-// Any error at any call leaves the old or the new file, no rubbish, and the next attempt succeeds.
-func TestWriteFileAtomic_ErrorAtEachCall(t *testing.T) {
-	for k := uint64(1); k <= 6; k++ {
-		for _, fault := range []error{syscall.EIO, &ShortWrite{N: 2, Err: syscall.ENOSPC}} {
-			c := newData(t)
-			ok(t, WriteFileAtomic(c, "/d/a", []byte("old")))
-			c.SetHook(Fail(At(c.Ops()+k), fault))
-			if err := WriteFileAtomic(c, "/d/a", []byte("young")); !errors.Is(err, errors.Unwrap(fault)) && !errors.Is(err, fault) {
-				t.Fatalf("call %d: got %v, want %v", k, err, fault)
-			}
-			if got := content(t, c, "/d/a"); got != "old" && got != "young" {
-				t.Errorf("call %d: holds %q", k, got)
-			}
-			ok(t, WriteFileAtomic(c, "/d/a", []byte("young")))
-			clone := c.CrashClone(newRand(1), KeepNone())
-			names, err := clone.ReadDir("/d")
-			ok(t, err)
-			if got := content(t, clone, "/d/a"); got != "young" || !slices.Equal(names, []string{"a"}) {
-				t.Errorf("call %d: after the next attempt %q in %v", k, got, names)
-			}
-		}
-	}
-}
-
-// The order of the calls is pinned: a golden file.
-func TestDurable_OrderOfCalls(t *testing.T) {
-	c := NewCrashFS(1)
-	var rec Recorder
-	c.SetHook(rec.Hook)
-	ok(t, MkdirAllSync(c, "/d/e"))
-	ok(t, WriteFileAtomic(c, "/d/e/a", []byte("abc")))
-	var got strings.Builder
-	for _, op := range rec.Take() {
-		fmt.Fprintln(&got, op)
-	}
-	want, err := os.ReadFile(filepath.Join("testdata", "durable_order.golden"))
-	ok(t, err)
-	if got.String() != string(want) {
-		t.Errorf("calls:\n%swant:\n%s", got.String(), want)
 	}
 }
