@@ -112,7 +112,7 @@ func (d *Dialer) dial(ctx context.Context, to Target, alpn string) (*conn, error
 		if errors.Is(err, tlsid.ErrWrongName) {
 			return nil, refusef(ErrWrongNode, "%s: %v", to, err)
 		}
-		return nil, fmt.Errorf("%w: tls handshake with %s: %w", ErrUnreachable, to, err)
+		return nil, fmt.Errorf("%w: tls handshake with %s (has it --tls-* of the same authority?): %w", ErrUnreachable, to, err)
 	}
 	subject, err := tlsid.SubjectOf(t.ConnectionState())
 	if err != nil {

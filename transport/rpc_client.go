@@ -2,6 +2,7 @@ package transport
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -196,6 +197,11 @@ func unwire(err error) error {
 	var peer *PeerError
 	if errors.As(err, &peer) || errors.Is(err, ErrUnreachable) {
 		return plain(err)
+	}
+	var alert tls.AlertError
+	if errors.As(err, &alert) {
+		// The other side ended the handshake, which this side thought was done, before it read the call.
+		return fmt.Errorf("%w: the other side does not take this node's certificate: %w", ErrUnreachable, plain(err))
 	}
 	var ce *connect.Error
 	if errors.As(err, &ce) {

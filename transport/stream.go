@@ -88,8 +88,10 @@ func (s *Stream) SetIdleTimeout(d time.Duration) { s.idle = d }
 
 // SendAppend sends batches, which may be reused when it returns.
 func (s *Stream) SendAppend(a Append, batches []byte) error {
-	var head [AppendHeaderSize]byte
-	return s.Send(FrameAppend, a.AppendTo(head[:0]), batches)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.extra = a.AppendTo(s.extra[:0])
+	return s.sendLocked(FrameAppend, s.extra, batches)
 }
 
 // SendAcks sends all acks in one frame.
@@ -114,8 +116,7 @@ func (s *Stream) SendMarks(marks []Mark) error {
 
 // SendRewind sends one rewind.
 func (s *Stream) SendRewind(r Rewind) error {
-	var body [RewindSize]byte
-	return s.Send(FrameRewind, r.AppendTo(body[:0]), nil)
+	return s.encode(FrameRewind, func(b []byte) ([]byte, error) { return r.AppendTo(b), nil })
 }
 
 // SendControl sends a protobuf message of a control frame.
