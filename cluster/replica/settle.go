@@ -1,0 +1,231 @@
+package replica
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/vtop-log/vtop"
+	"github.com/vtop-log/vtop/cluster/protocol"
+	"github.com/vtop-log/vtop/fsm"
+	"github.com/vtop-log/vtop/storage"
+	"github.com/vtop-log/vtop/topicconfig"
+)
+
+// slowStepTime bounds one slow step of one range, so that a disk that hangs does not take a worker for ever.
+const slowStepTime = time.Minute
+
+// settle brings one range's replica to what the applied state wants, as far as that needs the disk. It compares and acts
+// anew each time; whatever changes meanwhile brings the range here again.
+func (e *Engine) settle(r vtop.Range) {
+	if !e.caughtUp() || e.ctx.Err() != nil {
+		return
+	}
+	st := e.machine.State()
+	rg, mine, ok := e.mine(st, r)
+	s := e.slotOf(r, ok)
+	if s == nil {
+		return
+	}
+	s.slow.Lock()
+	defer s.slow.Unlock()
+	ctx, cancel := context.WithTimeout(e.ctx, slowStepTime)
+	defer cancel()
+	if !ok {
+		e.clear(s, st)
+		return
+	}
+	log, err := e.openSlow(s, st, rg, mine)
+	if err != nil {
+		e.settleFollow(ctx, s, st, rg, mine, nil, err)
+		return
+	}
+	e.followLogStart(s, rg, log)
+	e.settleFollow(ctx, s, st, rg, mine, log, nil)
+}
+
+// clear takes away the replica of a range that the metadata does not keep on this node. Only a tombstone deletes (E4);
+// everything else is set aside.
+func (e *Engine) clear(s *slot, st *fsm.State) {
+	if f := s.takeParked(); f != nil {
+		if st.Index() < f.index {
+			s.park(f) // what it speaks of has not been applied yet
+			return
+		}
+		f.session.refuse(f, fmt.Errorf("%w: range %s has no replica on node %q", vtop.ErrUnknownRange, s.r, e.self))
+	}
+	if e.store.Get(s.r) != nil || s.opened() != nil {
+		s.forgetLog()
+		var err error
+		if st.Deleted(s.r.Topic) {
+			err = e.store.Delete(s.r)
+		} else if rg, ok := st.Range(s.r); ok && keepsLost(rg, e.self) {
+			return // lost, and nothing has taken its place yet: the bytes may be wanted
+		} else {
+			err = e.store.SetAside(s.r, "the metadata names no replica of it on this node")
+		}
+		if err != nil {
+			e.log.Error("cannot take a replica away", "range", s.r, "error", err)
+			return
+		}
+		e.log.Info("replica taken away", "range", s.r, "deleted", st.Deleted(s.r.Topic))
+	}
+	e.slotsMu.Lock()
+	delete(e.slots, s.r)
+	e.slotsMu.Unlock()
+	if _, _, back := e.mine(e.machine.State(), s.r); back {
+		e.dirty.add(s.r)
+	}
+}
+
+// keepsLost reports whether the node still has a lost replica of the range in the metadata.
+func keepsLost(rg *fsm.Range, self vtop.NodeName) bool {
+	for _, rep := range rg.Replicas {
+		if rep.Node == self {
+			return true
+		}
+	}
+	return false
+}
+
+// openSlow returns the open, healthy log of the replica that the metadata names, making its directory where that is
+// right (I10). slow is held. If the replica may have forgotten, its loss is handed in and the error says why.
+func (e *Engine) openSlow(s *slot, st *fsm.State, rg *fsm.Range, mine fsm.Replica) (*storage.Log, error) {
+	s.mu.Lock()
+	log := s.log
+	s.mu.Unlock()
+	if log != nil && log.ReplicaID() == mine.ID {
+		return log, e.checkHealth(s, rg, mine, log)
+	}
+	found := e.store.Get(s.r)
+	if found != nil && found.ReplicaID() != mine.ID {
+		if err := e.makeRoom(s, mine, found); err != nil {
+			return nil, err
+		}
+		found = nil
+	}
+	if found == nil {
+		if rg.EverStarted() && mine.Role == fsm.Voter {
+			return nil, e.lose(s, mine, "its directory is missing, though the range has begun to serve")
+		}
+		made, err := e.store.Create(s.r, mine.ID, 0)
+		if err != nil {
+			s.become(RoleFailed, err.Error())
+			return nil, fmt.Errorf("create the directory of range %s: %w", s.r, err)
+		}
+		found = made
+	}
+	found.OnDurable(func(_ vtop.Offset, err error) { s.onDurable(found, err) })
+	s.mu.Lock()
+	s.log, s.replica = found, mine.ID
+	s.promise, s.reconciled = protocol.Promise{}, protocol.Compared{}
+	s.becomeLocked(RoleIdle, "")
+	s.mu.Unlock()
+	if t, ok := st.Topic(s.r.Topic); ok {
+		found.SetSegmentBytes(topicconfig.Parse(t.Config).SegmentBytes)
+	}
+	if mine.Role == fsm.Voter && found.Err() == nil {
+		if err := found.Verify(rg.Floor); err != nil && !errors.Is(err, vtop.ErrReplicaLost) && !errors.Is(err, vtop.ErrDamaged) {
+			return nil, err
+		}
+	}
+	return found, e.checkHealth(s, rg, mine, found)
+}
+
+// makeRoom sets the directory of another replica id aside: a lost one whose successor is this, or one that the
+// metadata no longer knows.
+func (e *Engine) makeRoom(s *slot, mine fsm.Replica, found *storage.Log) error {
+	if found.ReplicaID() > mine.ID {
+		return e.lose(s, mine, fmt.Sprintf("its directory belongs to the later replica %d", found.ReplicaID()))
+	}
+	why := fmt.Sprintf("replica %d was replaced by replica %d", found.ReplicaID(), mine.ID)
+	s.forgetLog()
+	if err := e.store.SetAside(s.r, why); err != nil {
+		s.become(RoleFailed, err.Error())
+		return fmt.Errorf("set range %s aside: %w", s.r, err)
+	}
+	e.log.Info("replica set aside", "range", s.r, "why", why)
+	return nil
+}
+
+// checkHealth returns nil for a log that may vote; it reads a failed one anew and hands in the loss of a lost one.
+func (e *Engine) checkHealth(s *slot, rg *fsm.Range, mine fsm.Replica, log *storage.Log) error {
+	err := log.Err()
+	switch {
+	case err == nil:
+		s.mu.Lock()
+		if s.role == RoleFailed {
+			s.becomeLocked(RoleIdle, "")
+		}
+		s.mu.Unlock()
+		return nil
+	case errors.Is(err, vtop.ErrReplicaLost):
+		return e.lose(s, mine, err.Error())
+	case errors.Is(err, vtop.ErrStorage):
+		return e.reopen(s, rg, mine, log)
+	default:
+		s.become(RoleLost, err.Error())
+		return err
+	}
+}
+
+// reopen reads a failed log anew from the disk. It is tried again with pauses: a disk that was full or failing once is a
+// follower's disk again when it works.
+func (e *Engine) reopen(s *slot, rg *fsm.Range, mine fsm.Replica, log *storage.Log) error {
+	s.touched()
+	if err := log.Reopen(); err != nil {
+		s.become(RoleFailed, err.Error())
+		e.again(s, err)
+		return fmt.Errorf("read range %s anew: %w", s.r, err)
+	}
+	if err := log.Err(); err != nil {
+		if errors.Is(err, vtop.ErrReplicaLost) {
+			return e.lose(s, mine, err.Error())
+		}
+		e.again(s, err)
+		return err
+	}
+	e.log.Info("log read anew after a storage failure", "range", s.r, "end", log.End(), "floor", rg.Floor)
+	s.become(RoleIdle, "read anew after a storage failure")
+	return nil
+}
+
+// again brings the range back to its slow step after a pause.
+func (e *Engine) again(s *slot, cause error) {
+	e.goroutine(func() {
+		pause := backoff{failures: 6}
+		if pause.wait(e.ctx) {
+			e.slow.add(s.r)
+		}
+	})
+	e.log.Debug("slow step is tried again", "range", s.r, "cause", cause)
+}
+
+// lose says, here and to the metadata, that the replica may have forgotten (I10). It returns the error that answers for
+// the replica from now on.
+func (e *Engine) lose(s *slot, mine fsm.Replica, why string) error {
+	s.mu.Lock()
+	news := s.lossProposed != mine.ID
+	s.lossProposed = mine.ID
+	s.becomeLocked(RoleLost, why)
+	s.mu.Unlock()
+	if news {
+		e.log.Error("replica may have forgotten what it held: it does not vote, and is to be repaired",
+			"range", s.r, "replica", mine.ID, "why", why)
+		e.handIn.lost(fsm.LostReplica{Range: s.r, ReplicaID: mine.ID}, why)
+	}
+	return fmt.Errorf("%w: range %s replica %d: %s", vtop.ErrReplicaLost, s.r, mine.ID, why)
+}
+
+// followLogStart takes over the applied log start. A log that ends below it waits to be reset by the leader.
+func (e *Engine) followLogStart(s *slot, rg *fsm.Range, log *storage.Log) {
+	if rg.LogStart <= log.Start() || log.End() < rg.LogStart {
+		return
+	}
+	if err := log.SetLogStart(rg.LogStart); err != nil {
+		e.log.Warn("cannot move the log start", "range", s.r, "to", rg.LogStart, "error", err)
+		return
+	}
+	e.watches.moved(s.r)
+}
