@@ -199,7 +199,7 @@ func (l *layer) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		if c := l.track(conn, callerOf(conn)); c != nil {
+		if c := l.track(conn, true, callerOf(conn)); c != nil {
 			return c, nil
 		}
 	}
@@ -231,14 +231,14 @@ func (l *layer) Dial(address raft.ServerAddress, timeout time.Duration) (net.Con
 	if err != nil {
 		return nil, err
 	}
-	if c := l.track(conn, ""); c != nil {
+	if c := l.track(conn, false, ""); c != nil {
 		return c, nil
 	}
 	return nil, net.ErrClosed
 }
 
-func (l *layer) track(conn net.Conn, from vtop.NodeName) *layerConn {
-	c := &layerConn{Conn: conn, layer: l, from: from}
+func (l *layer) track(conn net.Conn, accepted bool, from vtop.NodeName) *layerConn {
+	c := &layerConn{Conn: conn, layer: l, accepted: accepted, from: from}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	select {
@@ -265,37 +265,43 @@ func (l *layer) shut() {
 	}
 }
 
-// layerConn notices when the last connection that a node had opened to this one ends: a leader keeps one open
-// for its heartbeats at all times, so that is evidence that its process is gone.
+// layerConn notices when a connection that the Raft leader had opened to this node ends: the leader keeps one for its
+// heartbeats at all times, so if none is left its process is gone. Where the transport does not tell who opened
+// a connection, any end is taken for a hint; the leader's next heartbeat refutes it.
 type layerConn struct {
 	net.Conn
-	layer *layer
-	from  vtop.NodeName
-	once  sync.Once
+	layer    *layer
+	accepted bool
+	from     vtop.NodeName
+	once     sync.Once
 }
 
+// Close implements net.Conn.
 func (c *layerConn) Close() error {
 	err := c.Conn.Close()
-	c.once.Do(func() {
-		l := c.layer
-		l.mu.Lock()
-		delete(l.conns, c)
-		last := c.from != ""
-		for o := range l.conns {
-			if o.from == c.from {
-				last = false
-			}
-		}
-		l.mu.Unlock()
-		select {
-		case <-l.closed:
-		default:
-			if last {
-				l.m.HintLeaderDead(c.from)
-			}
-		}
-	})
+	c.once.Do(c.ended)
 	return err
+}
+
+func (c *layerConn) ended() {
+	l := c.layer
+	l.mu.Lock()
+	delete(l.conns, c)
+	last := c.accepted
+	for o := range l.conns {
+		if c.from != "" && o.accepted && o.from == c.from {
+			last = false
+		}
+	}
+	l.mu.Unlock()
+	select {
+	case <-l.closed:
+		return
+	default:
+	}
+	if leader, ok := l.m.LeaderName(); last && ok && (c.from == "" || c.from == leader) {
+		l.m.HintLeaderDead(leader)
+	}
 }
 
 type textAddr string

@@ -1,0 +1,401 @@
+package meta
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/vtop-log/vtop"
+	"github.com/vtop-log/vtop/fsm"
+)
+
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m)
+}
+
+func TestMeta_OneNodeAlone(t *testing.T) {
+	w := newWorld(t, 1, "a")
+	w.join = nil
+	w.startAll("a")
+	w.joined("a")
+	if id, ok := w.box("a").meta.ClusterID(); !ok || id != w.box("a").disk.cluster {
+		t.Fatalf("cluster id %s, disk has %s", id, w.box("a").disk.cluster)
+	}
+	out, err := w.createTopic(w.box("a"), "lines")
+	if err != nil || out.Refusal != nil {
+		t.Fatalf("create topic: %v %v", err, out.Refusal)
+	}
+	// Case: it comes back with what it had, under a higher incarnation, and without any address to ask.
+	w.box("a").stop()
+	w.box("a").start()
+	w.joined("a")
+	if _, ok := w.box("a").fsm.State().TopicByName("lines"); !ok {
+		t.Fatal("topic is gone after a restart")
+	}
+	if n, _ := w.box("a").fsm.State().Node("a"); n.Incarnation != 2 || n.Broker != 1 {
+		t.Fatalf("registered as %+v, want incarnation 2 of broker 1", n)
+	}
+}
+
+func TestMeta_ThreeNodesAnyOrder(t *testing.T) {
+	for _, order := range [][]string{{"a", "b", "c"}, {"c", "b", "a"}, {"b", "c", "a"}} {
+		t.Run(fmt.Sprint(order), func(t *testing.T) {
+			w := newWorld(t, 3, "a", "b", "c")
+			w.startAll(order...)
+			w.joined(order...)
+			w.wantOneCluster()
+			w.wantVoters("a b c")
+		})
+	}
+}
+
+func TestMeta_WaitsForEveryAddress(t *testing.T) {
+	w := newWorld(t, 3, "a", "b", "c")
+	w.startAll("a", "b")
+	w.until("a names the address that does not answer", func() bool {
+		return contains(w.box("a").meta.Status(), w.box("c").peer)
+	})
+	if !w.wantOneCluster().IsZero() {
+		t.Fatal("a cluster was born without c")
+	}
+	w.startAll("c")
+	w.joined("a", "b", "c")
+}
+
+func TestMeta_ProposeFromEveryNode(t *testing.T) {
+	w := newWorld(t, 3, "a", "b", "c")
+	w.startAll("a", "b", "c")
+	w.joined("a", "b", "c")
+	for _, b := range w.boxes {
+		out, err := w.createTopic(b, "topic-"+string(b.name))
+		if err != nil || out.Refusal != nil {
+			t.Fatalf("%s: %v %v", b.name, err, out.Refusal)
+		}
+		// Case: the effect is visible at the proposer when Propose returns.
+		if _, ok := b.fsm.State().TopicByName("topic-" + string(b.name)); !ok {
+			t.Fatalf("%s: proposed, not applied here", b.name)
+		}
+		// Case: a refusal is a result and travels.
+		out, err = w.createTopic(b, "topic-"+string(b.name))
+		if err != nil || out.Refusal == nil || out.Refusal.Code != fsm.CodeTopicExists {
+			t.Fatalf("%s: second create: %v %+v", b.name, err, out)
+		}
+	}
+	// Case: without a majority the outcome is unknown for the leader, and "not ready" for one that finds no leader.
+	leader := w.leader()
+	for _, b := range w.boxes {
+		if b != leader {
+			b.kill()
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
+	defer cancel()
+	_, err := leader.meta.Propose(ctx, &fsm.GrantLeases{Items: []fsm.Grant{{
+		Range: vtop.Range{Topic: randomUUID()}, Holder: "a", Incarnation: 1, Reason: "test",
+	}}})
+	if !errors.Is(err, vtop.ErrTimeout) && !errors.Is(err, vtop.ErrNotReady) {
+		t.Fatalf("proposal without a majority: %v", err)
+	}
+	w.until("leader steps down", func() bool { return !leader.meta.IsLeader() })
+	ctx, cancel = context.WithTimeout(context.Background(), 300*time.Millisecond)
+	defer cancel()
+	if _, err := leader.meta.Propose(ctx, &fsm.DeleteTopic{ID: randomUUID()}); !errors.Is(err, vtop.ErrNotReady) {
+		t.Fatalf("proposal without a leader: %v", err)
+	}
+	if _, err := leader.meta.ReadIndex(ctx); err == nil {
+		t.Fatal("read index without a leader")
+	}
+}
+
+func TestMeta_RestartAll(t *testing.T) {
+	w := newWorld(t, 3, "a", "b", "c")
+	w.startAll("a", "b", "c")
+	w.joined("a", "b", "c")
+	if _, err := w.createTopic(w.box("b"), "kept"); err != nil {
+		t.Fatal(err)
+	}
+	w.stopAll()
+	id := w.wantOneCluster()
+	// Case: no --join any more; peers are remembered.
+	w.join, w.expect = nil, 0
+	w.startAll("c", "a", "b")
+	w.joined("a", "b", "c")
+	if _, ok := w.box("c").fsm.State().TopicByName("kept"); !ok || w.wantOneCluster() != id {
+		t.Fatal("state or cluster changed over a restart of all")
+	}
+}
+
+// All addresses change at once (I9 of the faults): members are ids, addresses are looked up.
+func TestMeta_AllAddressesChange(t *testing.T) {
+	w := newWorld(t, 3, "a", "b", "c")
+	w.startAll("a", "b", "c")
+	w.joined("a", "b", "c")
+	w.stopAll()
+	w.join = nil
+	for _, n := range []string{"a", "b", "c"} {
+		w.box(n).peer = freeAddr(t)
+		w.join = append(w.join, w.box(n).peer)
+	}
+	w.startAll("c", "a", "b")
+	w.joined("a", "b", "c")
+	w.wantVoters("a b c")
+	w.until("new addresses in the state", func() bool {
+		for _, n := range []string{"a", "b", "c"} {
+			node, ok := w.box("a").fsm.State().Node(vtop.NodeName(n))
+			if !ok || node.Addresses.Peer != w.box(n).peer {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+func TestMeta_OneAddressChanges(t *testing.T) {
+	w := newWorld(t, 3, "a", "b", "c")
+	w.startAll("a", "b", "c")
+	w.joined("a", "b", "c")
+	w.box("b").kill()
+	w.box("b").peer = freeAddr(t)
+	w.box("b").start()
+	w.joined("b")
+	if addr, ok := w.box("c").meta.NodeAddress("b"); !ok || addr.Peer != w.box("b").peer {
+		t.Fatalf("c looks for b at %v, it is at %s", addr, w.box("b").peer)
+	}
+	w.until("raft configuration has the new address", func() bool {
+		for _, s := range w.leader().meta.RaftServers() {
+			if s.Name == "b" && s.Voter && s.Address == w.box("b").peer {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// Five nodes are voters, the sixth takes a vote when a voter has been removed.
+func TestMeta_SixNodes(t *testing.T) {
+	w := newWorld(t, 3, "a", "b", "c", "d", "e", "f")
+	w.gossip = true
+	w.startAll("f", "e", "d", "c", "b", "a")
+	w.joined("a", "b", "c", "d", "e", "f")
+	w.wantOneCluster()
+	w.until("five voters of six", func() bool {
+		voters, all := w.leader().members()
+		return len(voters) == 5 && len(all) == 6
+	})
+	voters, _ := w.leader().members()
+	victim := voters[0]
+	if w.leader().name == vtop.NodeName(victim) {
+		victim = voters[1]
+	}
+	w.box(victim).kill()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	out, err := w.leader().meta.Propose(ctx, &fsm.UpdateNode{Name: vtop.NodeName(victim), State: fsm.NodeGone})
+	if err != nil || out.Refusal != nil {
+		t.Fatalf("remove %s: %v %v", victim, err, out.Refusal)
+	}
+	w.until("the sixth has the vote", func() bool {
+		voters, all := w.leader().members()
+		return len(voters) == 5 && len(all) == 5
+	})
+	w.until("gossip sees five nodes", func() bool { return w.leader().meta.gossip.Load().list.NumMembers() == 5 })
+}
+
+// A voter that has been away for HealAfter loses its vote to a node that can have it (H6: never below a majority).
+func TestMeta_LongGoneVoterIsReplaced(t *testing.T) {
+	w := newWorld(t, 3, "a", "b", "c", "d")
+	w.heal = 2 * time.Second
+	w.startAll("a", "b", "c")
+	w.joined("a", "b", "c")
+	w.startAll("d")
+	w.joined("d")
+	w.wantVoters("a b c")
+	victim := "a"
+	if w.leader().name == "a" {
+		victim = "b"
+	}
+	w.box(victim).kill()
+	want := map[string]string{"a": "b c d", "b": "a c d"}[victim]
+	w.wantVoters(want)
+	// Case: it comes back, and stays without a vote.
+	w.box(victim).start()
+	w.joined(victim)
+	w.wantVoters(want)
+}
+
+// Only raft.db is lost: the node is a new Raft server, the old one is replaced, and no vote is given twice (I10).
+func TestMeta_WipedRaftDB(t *testing.T) {
+	w := newWorld(t, 3, "a", "b", "c")
+	w.startAll("a", "b", "c")
+	w.joined("a", "b", "c")
+	old := w.box("c").who.Self().ServerID
+	w.box("c").kill()
+	removeAll(t, w.box("c").disk.dir+"/raft")
+	w.box("c").start()
+	w.joined("c")
+	if now := w.box("c").who.Self().ServerID; now == old {
+		t.Fatalf("server id %q survived raft.db", now)
+	}
+	w.wantVoters("a b c")
+	for _, s := range w.leader().meta.RaftServers() {
+		if s.ServerID == old {
+			t.Fatalf("old raft server %s is still a member", old)
+		}
+	}
+	w.wantOneCluster()
+}
+
+// The whole disk is lost: the name is the old disk's while that may come back, then the new one takes its place.
+func TestMeta_WipedWhollyIsPending(t *testing.T) {
+	w := newWorld(t, 3, "a", "b", "c")
+	w.heal = 1500 * time.Millisecond
+	w.startAll("a", "b", "c")
+	w.joined("a", "b", "c")
+	w.box("c").kill()
+	w.box("c").wipe()
+	w.box("c").start()
+	w.until("c is shown as pending", func() bool {
+		n, ok := w.leader().fsm.State().Node("c")
+		return ok && len(n.Pending) == 1 && n.Pending[0].Storage == w.box("c").disk.storage && n.Storage != w.box("c").disk.storage ||
+			ok && n.Storage == w.box("c").disk.storage
+	})
+	w.joined("c")
+	n, _ := w.leader().fsm.State().Node("c")
+	if n.Storage != w.box("c").disk.storage || n.Broker == 0 {
+		t.Fatalf("c is registered as %+v", n)
+	}
+	w.wantVoters("a b c")
+	w.wantOneCluster()
+}
+
+// A second live node with a name that is taken is refused, and both are named.
+func TestMeta_SecondNodeOfOneName(t *testing.T) {
+	w := newWorld(t, 3, "a", "b", "c")
+	w.heal = time.Second
+	w.startAll("a", "b", "c")
+	w.joined("a", "b", "c")
+	twin := &box{w: w, name: "b", peer: freeAddr(t), gossip: freeAddr(t)}
+	twin.wipe()
+	twin.start()
+	defer twin.kill()
+	w.until("the twin is told who holds the name", func() bool {
+		s := twin.meta.Status()
+		return contains(s, "refused") && contains(s, w.box("b").disk.storage.String()) && contains(s, w.box("b").peer) && contains(s, twin.disk.storage.String())
+	})
+	if twin.meta.Joined() {
+		t.Fatal("two nodes named b are in the cluster")
+	}
+
+	// Case: a running copy of a data directory is refused, whatever its counter says.
+	twin.kill()
+	twin.disk = w.box("b").copyDisk()
+	removeAll(t, twin.disk.dir+"/raft")
+	twin.start()
+	w.until("the copy is told", func() bool { return contains(twin.meta.Status(), "copy") })
+	if n, _ := w.leader().fsm.State().Node("b"); n.Addresses.Peer != w.box("b").peer {
+		t.Fatalf("b is registered at %s, the original is at %s", n.Addresses.Peer, w.box("b").peer)
+	}
+}
+
+// A disk restored from an old copy has forgotten votes: its raft.db is set aside before Raft runs (I10).
+func TestMeta_RestoredCopy(t *testing.T) {
+	w := newWorld(t, 3, "a", "b", "c")
+	w.startAll("a", "b", "c")
+	w.joined("a", "b", "c")
+	b := w.box("b")
+	b.kill()
+	old := b.copyDisk()
+	b.start()
+	w.joined("b")
+	server := b.who.Self().ServerID
+	b.kill()
+	b.disk = old
+	b.start()
+	w.joined("b")
+	if b.who.Self().ServerID == server {
+		t.Fatal("an old raft.db went on voting")
+	}
+	if b.meta.ReplicasLost() == "" {
+		t.Fatal("replicas of an old copy are not said to be lost")
+	}
+	if n, _ := w.leader().fsm.State().Node("b"); n.Incarnation <= 2 {
+		t.Fatalf("registered incarnation %d, want more than 2", n.Incarnation)
+	}
+	w.wantVoters("a b c")
+}
+
+// Two clusters never melt together, and the refusal names both (H2).
+func TestMeta_OtherCluster(t *testing.T) {
+	w := newWorld(t, 1, "a")
+	w.startAll("a")
+	w.joined("a")
+	v := newWorld(t, 1, "x")
+	v.startAll("x")
+	v.joined("x")
+	v.box("x").stop()
+	v.join, v.expect = w.join, 0
+	v.box("x").start()
+	v.joined("x")
+	_, err := v.box("x").meta.ask(context.Background(), target(w.box("a").peer))
+	if err == nil || !contains(err.Error(), w.box("a").disk.cluster.String()) || !contains(err.Error(), v.box("x").disk.cluster.String()) {
+		t.Fatalf("refusal should name both clusters: %v", err)
+	}
+}
+
+func TestMeta_LeadershipEvents(t *testing.T) {
+	w := newWorld(t, 3, "a", "b", "c")
+	w.startAll("a", "b", "c")
+	w.joined("a", "b", "c")
+	leader := w.leader()
+	var l Leadership
+	for !l.Leading {
+		l = <-leader.meta.Leadership()
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if err := leader.meta.VerifyLeader(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := leader.meta.TransferLeadership(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if l = <-leader.meta.Leadership(); l.Leading {
+		t.Fatalf("after the transfer: %+v", l)
+	}
+	w.until("another leads", func() bool { return w.leader() != leader })
+	if err := leader.meta.TransferLeadership(ctx); err == nil {
+		t.Fatal("a follower handed over leadership")
+	}
+}
+
+func TestMeta_FailoverTimes(t *testing.T) {
+	w := newWorld(t, 3, "a", "b", "c")
+	w.tune = func(c *Config) { c.HeartbeatTimeout = time.Second } // the shipped default
+	w.startAll("a", "b", "c")
+	w.joined("a", "b", "c")
+	rounds := 3
+	if testing.Short() {
+		rounds = 1
+	}
+	for range rounds {
+		old := w.leader()
+		start := time.Now()
+		old.kill()
+		var next *box
+		w.until("another leader", func() bool {
+			for _, b := range w.boxes {
+				if b.meta != nil && b.meta.IsLeader() {
+					next = b
+				}
+			}
+			return next != nil
+		})
+		t.Logf("raft leader %s killed, %s leads with its barrier applied after %s", old.name, next.name, time.Since(start).Round(time.Millisecond))
+		old.start()
+		w.joined(string(old.name))
+	}
+}
