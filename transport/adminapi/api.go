@@ -36,6 +36,8 @@ const (
 	CodeConflict    Code = "conflict"
 	CodeNotReady    Code = "not_ready"
 	CodeUnavailable Code = "unavailable"
+	// CodeUnreachable is the client's own: no node answered, or not as a node would.
+	CodeUnreachable Code = "unreachable"
 	CodeTimeout     Code = "timeout"
 	CodeNotAllowed  Code = "not_allowed"
 	CodeInternal    Code = "internal"
@@ -48,6 +50,7 @@ var statusOf = map[Code]int{
 	CodeConflict:    http.StatusConflict,
 	CodeNotReady:    http.StatusServiceUnavailable,
 	CodeUnavailable: http.StatusServiceUnavailable,
+	CodeUnreachable: http.StatusBadGateway,
 	CodeTimeout:     http.StatusGatewayTimeout,
 	CodeNotAllowed:  http.StatusForbidden,
 	CodeInternal:    http.StatusInternalServerError,

@@ -21,7 +21,7 @@ import (
 const maxAnswer = 256 << 20
 
 // Client calls the admin port of one node. Errors of the node are *Error; a node that cannot be reached gives
-// an *Error with CodeUnavailable. It is safe for concurrent use.
+// an *Error with CodeUnreachable. It is safe for concurrent use.
 type Client struct {
 	base string
 	http *http.Client
@@ -152,7 +152,7 @@ func (c *Client) do(ctx context.Context, method, path string, in, out any) error
 	defer func() { _ = resp.Body.Close() }()
 	data, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
 	if err != nil || len(data) > maxAnswer {
-		return Errorf(CodeUnavailable, "answer of %s broke off after %d bytes: %v", c.base, len(data), err)
+		return Errorf(CodeUnreachable, "answer of %s broke off after %d bytes: %v", c.base, len(data), err)
 	}
 	if resp.StatusCode != http.StatusOK {
 		return c.refusal(resp, data)
@@ -171,14 +171,14 @@ func (c *Client) unreachable(err error) error {
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
 		return fmt.Errorf("call to %s: %w", c.base, err)
 	}
-	return Errorf(CodeUnavailable, "no answer from %s: %v", c.base, err).
+	return Errorf(CodeUnreachable, "no answer from %s: %v", c.base, err).
 		WithHint("is vtopd running there? say --endpoint HOST:PORT of a node's admin port, and --tls-* if it uses TLS")
 }
 
 func (c *Client) refusal(resp *http.Response, data []byte) error {
 	e := new(Error)
 	if err := json.Unmarshal(data, e); err != nil || e.Code == "" {
-		return Errorf(CodeUnavailable, "%s answers %s, which vtopd would not", c.base, resp.Status).
+		return Errorf(CodeUnreachable, "%s answers %s, which vtopd would not", c.base, resp.Status).
 			WithHint("is it the admin port of a vtopd? does it want TLS?")
 	}
 	return e
