@@ -1,0 +1,137 @@
+// Command vtopctl inspects a vtop cluster and drives it.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/vtop-log/vtop/transport/adminapi"
+	"github.com/vtop-log/vtop/transport/tlsid"
+)
+
+// Exit codes of vtopctl, documented in docs/operations.md.
+const (
+	exitOK          = 0
+	exitFailed      = 1 // the cluster did not do it, or what was asked is not so
+	exitUsage       = 2 // wrong usage, or no node could be reached
+	exitRefused     = 3 // refused, or a segment is damaged
+	envEndpoint     = "VTOP_ENDPOINT"
+	defaultEndpoint = "127.0.0.1:9642"
+)
+
+// exitError carries an exit code beside its text.
+type exitError struct {
+	code int
+	err  error
+}
+
+func (e *exitError) Error() string { return e.err.Error() }
+func (e *exitError) Unwrap() error { return e.err }
+
+func usagef(format string, args ...any) error {
+	return &exitError{exitUsage, fmt.Errorf(format, args...)}
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	err := rootCommand().ExecuteContext(ctx)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "vtopctl:", err)
+		var refusal *adminapi.Error
+		if errors.As(err, &refusal) && refusal.Hint != "" {
+			fmt.Fprintln(os.Stderr, "hint:", refusal.Hint)
+		}
+	}
+	os.Exit(exitCode(err))
+}
+
+// exitCode: what a node answered decides between failed and refused; all else that is not marked is usage or an
+// endpoint that could not be reached.
+func exitCode(err error) int {
+	var marked *exitError
+	var refusal *adminapi.Error
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.As(err, &marked):
+		return marked.code
+	case errors.As(err, &refusal):
+		switch refusal.Code {
+		case adminapi.CodeInvalid, adminapi.CodeUnreachable:
+			return exitUsage
+		case adminapi.CodeNotAllowed, adminapi.CodeConflict:
+			return exitRefused
+		}
+		return exitFailed
+	}
+	return exitUsage
+}
+
+// options are the flags that every command has.
+type options struct {
+	endpoint string
+	output   string
+	tls      tlsid.Files
+}
+
+func rootCommand() *cobra.Command {
+	o := &options{}
+	cmd := &cobra.Command{
+		Use:   "vtopctl",
+		Short: "Inspect a vtop cluster and drive it",
+		Long: `Inspects a vtop cluster and drives it, through the admin port of any node.
+
+  vtopctl status                       what is well and what is not
+  vtopctl lease list                   who leads which range, under which epoch, up to where it is safe
+  vtopctl lease show orders/0          the whole story of one range
+  vtopctl lease transfer orders/0 --to n2
+
+The endpoint is --endpoint, or VTOP_ENDPOINT, or 127.0.0.1:9642. Listings take -o json.
+Exit codes: 0 done, 1 failed, 2 wrong usage or no answer, 3 refused or damaged.`,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	f := cmd.PersistentFlags()
+	f.StringVar(&o.endpoint, "endpoint", envOr(envEndpoint, defaultEndpoint), "admin address of any node")
+	f.StringVarP(&o.output, "output", "o", "table", "table or json")
+	f.StringVar(&o.tls.Cert, "tls-cert", os.Getenv("VTOP_TLS_CERT"), "certificate of the operator (vtopctl cert issue --operator)")
+	f.StringVar(&o.tls.Key, "tls-key", os.Getenv("VTOP_TLS_KEY"), "key of --tls-cert")
+	f.StringVar(&o.tls.CA, "tls-ca", os.Getenv("VTOP_TLS_CA"), "certificate of the cluster's CA")
+	cmd.PersistentPreRunE = func(*cobra.Command, []string) error {
+		if o.output != "table" && o.output != "json" {
+			return usagef("-o %s: want table or json", o.output)
+		}
+		return nil
+	}
+	cmd.AddCommand(statusCommand(o), nodeCommand(o), topicCommand(o), leaseCommand(o), segmentCommand(o), certCommand())
+	return cmd
+}
+
+func envOr(name, other string) string {
+	if v := os.Getenv(name); v != "" {
+		return v
+	}
+	return other
+}
+
+// client connects nothing yet; it refuses half a TLS identity.
+func (o *options) client() (*adminapi.Client, error) {
+	var id *tlsid.Identity
+	if o.tls != (tlsid.Files{}) {
+		if o.tls.Cert == "" || o.tls.Key == "" || o.tls.CA == "" {
+			return nil, usagef("--tls-cert, --tls-key and --tls-ca go together: give all three or none")
+		}
+		var err error
+		if id, err = tlsid.Load(o.tls); err != nil {
+			return nil, err
+		}
+	}
+	return adminapi.NewClient(o.endpoint, id), nil
+}
