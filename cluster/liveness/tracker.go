@@ -17,6 +17,8 @@ type Health struct {
 	DiskFailing bool
 	// NoSpace: the data disk is under its reserve; the node can hold no lease that takes writes.
 	NoSpace bool
+	// FreeBytes is shown only.
+	FreeBytes uint64
 	// Leaving: the node is being stopped in an orderly way and wants its leases elsewhere.
 	Leaving bool
 }
@@ -39,6 +41,8 @@ type Verdict struct {
 	Reason string
 	// Incarnation is the life last heard of; 0 if none was.
 	Incarnation vtop.Incarnation
+	// Health is what the node last said of itself.
+	Health Health
 	// SilentFor is the time since the last beat, or since the tracker first looked for one.
 	SilentFor time.Duration
 }
@@ -106,7 +110,7 @@ func (t *Tracker) Verdict(node vtop.NodeName) Verdict {
 	defer t.mu.Unlock()
 	r := t.recordLocked(node)
 	silent := t.clock() - r.last
-	v := Verdict{Alive: true, HasRoom: !r.health.NoSpace, Incarnation: r.health.Incarnation, SilentFor: silent}
+	v := Verdict{Alive: true, HasRoom: !r.health.NoSpace, Incarnation: r.health.Incarnation, Health: r.health, SilentFor: silent}
 	switch {
 	case r.refused:
 		v.Reason = "connection lost and refused: the process is gone"

@@ -3,6 +3,200 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/vtop-log/vtop"
+	"github.com/vtop-log/vtop/cluster"
+	"github.com/vtop-log/vtop/cluster/inspect"
+	"github.com/vtop-log/vtop/fsm"
+	"github.com/vtop-log/vtop/kafka"
+	"github.com/vtop-log/vtop/storage/vfs"
+	"github.com/vtop-log/vtop/transport/adminapi"
+	"github.com/vtop-log/vtop/transport/tlsid"
 )
 
-func run(context.Context, config) error { return errors.New("not wired yet") }
+// stopLimit bounds an orderly stop, so that the process ends within ten seconds.
+const stopLimit = 9 * time.Second
+
+// run builds the parts of one node in the order in which they need each other, waits for the signal, and closes
+// them in reverse: clients first, so that nothing is admitted that could not be acknowledged.
+func run(ctx context.Context, c config) error {
+	log := newLogger(c)
+	var id *tlsid.Identity
+	if c.TLSCert != "" {
+		var err error
+		if id, err = tlsid.Load(tlsid.Files{Cert: c.TLSCert, Key: c.TLSKey, CA: c.TLSCA}); err != nil {
+			return fmt.Errorf("%w: %w", errUsage, err)
+		}
+	}
+	d := &daemon{cfg: c, log: log, tls: id, registry: prometheus.NewRegistry()}
+	d.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	// The admin port opens first: while the disk fails it is the one that can say so.
+	if err := d.openAdmin(); err != nil {
+		return err
+	}
+	err := d.serve(ctx)
+	stop, cancel := context.WithTimeout(context.Background(), stopLimit)
+	defer cancel()
+	return errors.Join(err, d.close(stop))
+}
+
+func newLogger(c config) hclog.Logger {
+	return hclog.New(&hclog.LoggerOptions{
+		Name: "vtopd", Level: hclog.LevelFromString(c.LogLevel), JSONFormat: c.LogFormat == "json", Output: os.Stderr,
+		TimeFormat: "2006-01-02T15:04:05.000Z07:00",
+	})
+}
+
+// daemon is the process: the node and its two faces.
+type daemon struct {
+	cfg      config
+	log      hclog.Logger
+	tls      *tlsid.Identity
+	registry *prometheus.Registry
+
+	admin   *adminapi.Listener
+	face    *inspect.Face
+	node    *cluster.Node
+	kafka   *kafka.Server
+	serving chan error
+}
+
+func (d *daemon) openAdmin() error {
+	if err := adminapi.CheckExposure(d.cfg.AdminAddr, d.tls, d.cfg.AllowPlaintext); err != nil {
+		return fmt.Errorf("%w: %w", errUsage, err)
+	}
+	d.face = inspect.New(d.tls, d.log)
+	handler := adminapi.NewServer(d.face, adminapi.Hooks{
+		Healthz: http.HandlerFunc(d.face.ServeHealthz),
+		Readyz:  http.HandlerFunc(d.face.ServeReadyz),
+		Metrics: promhttp.HandlerFor(d.registry, promhttp.HandlerOpts{}),
+	})
+	var err error
+	d.admin, err = adminapi.Listen(d.cfg.AdminAddr, d.tls, handler, d.log.Named("admin").StandardLogger(&hclog.StandardLoggerOptions{InferLevels: true}))
+	return err
+}
+
+// serve proves the disk, starts the node and the client face, and returns when ctx ends or something fails for good.
+func (d *daemon) serve(ctx context.Context) error {
+	if err := d.awaitDisk(ctx); err != nil {
+		return err
+	}
+	var err error
+	if d.node, err = cluster.Start(d.nodeConfig()); err != nil {
+		return err
+	}
+	d.face.Attach(d.node)
+	if err := d.openKafka(); err != nil {
+		return err
+	}
+	select {
+	case <-ctx.Done():
+		d.log.Info("stopping: leases go to others first")
+		return nil
+	case err := <-d.node.Fatal():
+		return err
+	case err := <-d.serving:
+		return fmt.Errorf("kafka port: %w", err)
+	}
+}
+
+// awaitDisk writes and fsyncs a file in the data directory before anything else is done there. While that fails the
+// node only answers on its admin port, says why, and tries again.
+func (d *daemon) awaitDisk(ctx context.Context) error {
+	prove := func() error {
+		if err := os.MkdirAll(d.cfg.DataDir, 0o750); err != nil {
+			return err
+		}
+		probe := filepath.Join(d.cfg.DataDir, "probe")
+		return errors.Join(vfs.WriteFileAtomic(vfs.OS(), probe, []byte("vtop proves its disk\n")), os.Remove(probe))
+	}
+	for pause := time.Second; ; pause = min(2*pause, 30*time.Second) {
+		err := prove()
+		if err == nil {
+			return nil
+		}
+		d.face.SetStatus(fmt.Sprintf("data directory %s can't be written: %v", d.cfg.DataDir, err))
+		d.log.Error("data directory can't be written and synced; waiting for the disk", "dir", d.cfg.DataDir, "error", err, "retry", pause)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(pause):
+		}
+	}
+}
+
+func (d *daemon) nodeConfig() cluster.Config {
+	c := d.cfg
+	advertise := func(bind, told string) string {
+		if told != "" {
+			return told
+		}
+		return bind
+	}
+	return cluster.Config{
+		Name: vtop.NodeName(c.NodeID), DataDir: c.DataDir, Rack: c.Rack, Version: version(),
+		PeerBind: c.PeerAddr, GossipBind: c.GossipAddr,
+		Advertise: fsm.Addresses{
+			Kafka: advertise(c.KafkaAddr, c.KafkaAdvertise), Peer: advertise(c.PeerAddr, c.PeerAdvertise),
+			Gossip: advertise(c.GossipAddr, c.GossipAdvertise), Admin: advertise(c.AdminAddr, c.AdminAdvertise),
+		},
+		Join: c.Join, BootstrapExpect: c.BootstrapExpect, TLS: d.tls, GossipKey: c.GossipKey,
+		LeaseTime: time.Duration(c.LeaseTime), NodeTimeout: time.Duration(c.NodeTimeout), RaftHeartbeat: time.Duration(c.RaftHeartbeat),
+		HealAfter: time.Duration(c.HealAfter), DiskStallLimit: time.Duration(c.DiskStallLimit), DiskReserve: uint64(c.DiskReserve),
+		OnDiskStall:     func(time.Duration) { os.Exit(exitDiskStall) },
+		DefaultReplicas: c.DefaultReplicas, DefaultRanges: c.DefaultRanges,
+		Log: d.log,
+	}
+}
+
+func (d *daemon) openKafka() error {
+	metrics, err := kafka.NewMetrics(d.registry)
+	if err != nil {
+		return err
+	}
+	if err := d.registry.Register(inspect.NewCollector(d.node)); err != nil {
+		return err
+	}
+	cfg := kafka.DefaultConfig()
+	cfg.AutoCreate = d.cfg.AutoCreateTopics
+	cfg.DefaultRanges, cfg.DefaultReplicas = d.cfg.DefaultRanges, d.cfg.DefaultReplicas
+	if d.kafka, err = kafka.New(cfg, kafka.OnCluster(d.node), metrics, d.log); err != nil {
+		return err
+	}
+	l, err := net.Listen("tcp", d.cfg.KafkaAddr)
+	if err != nil {
+		return fmt.Errorf("kafka port: %w", err)
+	}
+	d.serving = make(chan error, 1)
+	go func() { d.serving <- d.kafka.Serve(l) }()
+	d.log.Info("serving Kafka clients", "addr", l.Addr())
+	return nil
+}
+
+// close stops in reverse. The node hands its leases over while clients are still answered, so that they hear at once
+// who leads now; then the client face goes, then the rest.
+func (d *daemon) close(ctx context.Context) error {
+	var errs []error
+	if d.node != nil {
+		d.node.HandOver(ctx)
+	}
+	if d.kafka != nil {
+		errs = append(errs, d.kafka.Close(ctx))
+	}
+	if d.node != nil {
+		errs = append(errs, d.node.Close(ctx))
+	}
+	errs = append(errs, d.admin.Close(ctx))
+	return errors.Join(errs...)
+}

@@ -1,0 +1,193 @@
+package controller
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/vtop-log/vtop"
+	"github.com/vtop-log/vtop/cluster/liveness"
+	"github.com/vtop-log/vtop/fsm"
+)
+
+// Quorum is the node's place in the Raft group.
+type Quorum interface {
+	// IsLeader: this node is Raft leader and has passed its barrier.
+	IsLeader() bool
+	Term() uint64
+	// VerifyLeader returns nil if a majority of voters confirmed the leadership after it was called.
+	VerifyLeader(ctx context.Context) error
+	Propose(ctx context.Context, cmd fsm.Command) (fsm.Outcome, error)
+}
+
+// LogEnd is how far one replica has come.
+type LogEnd struct {
+	Range     vtop.Range
+	End       vtop.Offset
+	LastEpoch vtop.Epoch
+	// Promised is the epoch that the replica's promise stands at.
+	Promised vtop.Epoch
+}
+
+// Ask is one replica that is to be asked for its log end.
+type Ask struct {
+	Range   vtop.Range
+	Replica vtop.ReplicaID
+}
+
+// Config is what a controller works with.
+type Config struct {
+	Self     vtop.NodeName
+	Machine  *fsm.Machine
+	Quorum   Quorum
+	Tracker  *liveness.Tracker
+	Receiver *liveness.Receiver
+	// SelfHealth is what this node says of itself, since nobody sends beats to itself.
+	SelfHealth func() liveness.Health
+	// LogEnds asks the replicas of one node, itself included; an answer leaves out those it does not know.
+	LogEnds func(ctx context.Context, node vtop.NodeName, ask []Ask) ([]LogEnd, error)
+	// Extend is called with the time of a question that the quorum answered: the leader's own beat.
+	Extend func(asked time.Duration)
+	// Interval of the beats; LogEndTimeout bounds the wait for positions.
+	Interval, LogEndTimeout time.Duration
+	// PromotionDeadline is the time a holder has to start its epoch; it doubles with each holder that did not.
+	PromotionDeadline time.Duration
+	// BalanceEvery lies between two looks at leases that are away from home; HomeAfter is how long a node must have
+	// been fit before leases return to it.
+	BalanceEvery, HomeAfter time.Duration
+	Clock                   func() time.Duration
+	Log                     hclog.Logger
+}
+
+// Controller runs on every node and works on the Raft leader.
+type Controller struct {
+	cfg    Config
+	wake   chan struct{}
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+
+	// Owned by the placing goroutine.
+	attempts map[vtop.Range]attempt
+	fitSince map[vtop.NodeName]time.Duration
+	balanced time.Duration
+	seen     uint64 // index of the state that was last looked at and found well
+
+	mu    sync.Mutex
+	stuck map[vtop.Range]string
+}
+
+// attempt is a lease that has not started yet.
+type attempt struct {
+	epoch    vtop.Epoch
+	since    time.Duration
+	deadline time.Duration // how long it has
+	failed   vtop.NodeName // the holder before it that did not start
+}
+
+// Start starts the controller. Close ends it.
+func Start(cfg Config) *Controller {
+	ctx, cancel := context.WithCancel(context.Background())
+	c := &Controller{
+		cfg: cfg, wake: make(chan struct{}, 1), cancel: cancel,
+		attempts: map[vtop.Range]attempt{}, fitSince: map[vtop.NodeName]time.Duration{}, stuck: map[vtop.Range]string{},
+	}
+	cfg.Machine.Observe(func(fsm.Change) { c.Wake() })
+	c.wg.Add(2)
+	go c.acknowledge(ctx)
+	go c.place(ctx)
+	return c
+}
+
+// Close ends the controller and waits for it. A proposal under way may still be applied.
+func (c *Controller) Close() {
+	c.cancel()
+	c.wg.Wait()
+}
+
+// Wake has the controller look at once: something may have changed. It never blocks.
+func (c *Controller) Wake() {
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Stuck says why ranges have no holder, as far as this node, being Raft leader, found.
+func (c *Controller) Stuck() map[vtop.Range]string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	out := make(map[vtop.Range]string, len(c.stuck))
+	for r, why := range c.stuck {
+		out[r] = why
+	}
+	return out
+}
+
+// acknowledge answers beats while this node leads: it notes which beats have arrived, then verifies its leadership,
+// then acknowledges those. So an acknowledgement proves that the quorum stood by this leader after the beat was sent.
+func (c *Controller) acknowledge(ctx context.Context) {
+	defer c.wg.Done()
+	ticker := time.NewTicker(c.cfg.Interval)
+	defer ticker.Stop()
+	last := c.cfg.Clock()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		now := c.cfg.Clock()
+		if now-last > 5*c.cfg.Interval+time.Second {
+			// This process itself was not running: the silence was its own (H4 of the faults).
+			c.cfg.Log.Warn("was not running for a while; giving every node its silence limit again", "for", now-last)
+			c.cfg.Tracker.Reset()
+		}
+		last = now
+		c.cfg.Tracker.Beat(c.cfg.Self, 0, c.cfg.SelfHealth())
+		if !c.cfg.Quorum.IsLeader() {
+			continue
+		}
+		pending, term := c.cfg.Receiver.Pending(), c.cfg.Quorum.Term()
+		asked := c.cfg.Clock()
+		verify, cancel := context.WithTimeout(ctx, time.Second)
+		err := c.cfg.Quorum.VerifyLeader(verify)
+		cancel()
+		if err != nil {
+			c.cfg.Log.Debug("leadership not verified", "error", err)
+			continue
+		}
+		c.cfg.Extend(asked)
+		c.cfg.Receiver.Acknowledge(pending, term, c.cfg.Self)
+	}
+}
+
+// place looks whenever something may have changed, and at every interval since silence changes nothing by itself.
+func (c *Controller) place(ctx context.Context) {
+	defer c.wg.Done()
+	ticker := time.NewTicker(c.cfg.Interval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		case <-c.wake:
+		}
+		if c.cfg.Quorum.IsLeader() {
+			c.round(ctx)
+		} else {
+			c.forget()
+		}
+	}
+}
+
+// forget drops what only a leader may believe.
+func (c *Controller) forget() {
+	clear(c.attempts)
+	clear(c.fitSince)
+	c.mu.Lock()
+	clear(c.stuck)
+	c.mu.Unlock()
+}

@@ -1,0 +1,163 @@
+package inspect
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/vtop-log/vtop"
+	"github.com/vtop-log/vtop/cluster"
+	"github.com/vtop-log/vtop/cluster/replica"
+	"github.com/vtop-log/vtop/fsm"
+	"github.com/vtop-log/vtop/storage"
+	"github.com/vtop-log/vtop/transport/adminapi"
+)
+
+// Local implements adminapi.LocalHandler: from this node alone.
+func (f *Face) Local(_ context.Context, topic string) (*adminapi.Local, error) {
+	n, err := f.attached()
+	if err != nil {
+		return nil, err
+	}
+	out := &adminapi.Local{
+		Node: string(n.Self()), RaftLeader: n.IsRaftLeader(),
+		Verdicts: []adminapi.LocalVerdict{}, Stuck: []adminapi.LocalStuck{}, Ranges: []adminapi.LocalRange{}, Problems: []adminapi.Problem{},
+	}
+	state := n.State()
+	for node := range state.Nodes() {
+		out.Verdicts = append(out.Verdicts, verdictOf(n, node.Name))
+	}
+	for r, why := range n.Stuck() {
+		out.Stuck = append(out.Stuck, adminapi.LocalStuck{TopicID: r.Topic.String(), Range: r.Index, Reason: why})
+	}
+	engine, err := n.Engine()
+	if err != nil {
+		return out, nil // it has no replicas to tell of before it has joined
+	}
+	for r := range state.RangesOf(n.Self()) {
+		if t, ok := state.Topic(r.ID.Topic); !ok || topic != "" && t.Name != topic {
+			continue
+		}
+		if local, ok := localRange(n, engine, r); ok {
+			out.Ranges = append(out.Ranges, local)
+		}
+	}
+	for _, info := range n.Replicas() {
+		if info.State == storage.StateQuarantined {
+			out.Problems = append(out.Problems, adminapi.Problem{
+				Kind: "quarantined", Subject: state.RangeName(info.Range), Message: info.Reason,
+				Hint: "nothing was changed and nothing is served from this replica: keep its directory, and compare it with the others",
+			})
+		}
+	}
+	return out, nil
+}
+
+func verdictOf(n *cluster.Node, name vtop.NodeName) adminapi.LocalVerdict {
+	v := n.Verdict(name)
+	return adminapi.LocalVerdict{
+		Node: string(name), Alive: v.Alive, Reason: v.Reason, SilentMS: v.SilentFor.Milliseconds(),
+		DiskStalledMS: v.Health.DiskStalled.Milliseconds(), DiskFailing: v.Health.DiskFailing, NoSpace: v.Health.NoSpace,
+		FreeBytes: int64(v.Health.FreeBytes),
+	}
+}
+
+// localRange is this node's replica that the metadata counts on, and the other replicas if it leads.
+func localRange(n *cluster.Node, engine *replica.Engine, r *fsm.Range) (adminapi.LocalRange, bool) {
+	own, ok := r.On(n.Self())
+	if !ok {
+		return adminapi.LocalRange{}, false
+	}
+	d, err := engine.Describe(r.ID)
+	if err != nil {
+		return adminapi.LocalRange{}, false
+	}
+	out := adminapi.LocalRange{
+		TopicID: r.ID.Topic.String(), Range: r.ID.Index, ReplicaID: uint64(own.ID), Role: d.Role.String(), Epoch: int32(d.Epoch), Reason: d.Why,
+		HighWatermark: int64(d.HighWatermark), LogEnd: int64(d.LogEnd), DurableEnd: adminapi.Unknown, LogStart: int64(d.LogStart),
+		TimeLeftMS: adminapi.Unknown,
+	}
+	if d.Role == replica.RoleLeading {
+		out.TimeLeftMS = max(0, n.TimeLeft().Milliseconds())
+	}
+	for _, rep := range d.Replicas {
+		if rep.ID == own.ID {
+			out.DurableEnd = int64(rep.Durable)
+			continue
+		}
+		if d.Role == replica.RoleLeading {
+			out.Followers = append(out.Followers, adminapi.LocalReplica{
+				ReplicaID: uint64(rep.ID), State: rep.State, LogEnd: int64(rep.LogEnd), DurableEnd: int64(rep.Durable), Reason: rep.Why,
+			})
+		}
+	}
+	return out, true
+}
+
+// Segments implements adminapi.Handler.
+func (f *Face) Segments(ctx context.Context, topic string, index int32, node string) ([]adminapi.Segment, error) {
+	n, err := f.ready()
+	if err != nil {
+		return nil, err
+	}
+	_, r, err := rangeNamed(n.State(), topic, index)
+	if err != nil {
+		return nil, err
+	}
+	if node == "" {
+		node = string(r.Lease.Holder)
+	}
+	if node == "" {
+		return nil, adminapi.Errorf(adminapi.CodeUnavailable, "%s/%d has no holder now", topic, index).WithHint("say --node NODE")
+	}
+	if vtop.NodeName(node) == n.Self() {
+		return f.LocalSegments(ctx, topic, index)
+	}
+	other, ok := n.State().Node(vtop.NodeName(node))
+	if !ok {
+		return nil, adminapi.Errorf(adminapi.CodeNotFound, "there is no node %q", node).WithHint("vtopctl node list shows the nodes")
+	}
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	return f.clientOf(other.Addresses.Admin).LocalSegments(ctx, topic, index)
+}
+
+// LocalSegments implements adminapi.LocalHandler.
+func (f *Face) LocalSegments(_ context.Context, topic string, index int32) ([]adminapi.Segment, error) {
+	n, err := f.ready()
+	if err != nil {
+		return nil, err
+	}
+	_, r, err := rangeNamed(n.State(), topic, index)
+	if err != nil {
+		return nil, err
+	}
+	segments, err := n.Segments(r.ID)
+	if errors.Is(err, vtop.ErrUnknownRange) {
+		return nil, adminapi.Errorf(adminapi.CodeNotFound, "node %s has no replica of %s/%d", n.Self(), topic, index).WithHint("vtopctl lease show %s/%d lists its replicas", topic, index)
+	}
+	if err != nil {
+		return nil, err
+	}
+	out := []adminapi.Segment{}
+	for _, s := range segments {
+		seg := adminapi.Segment{
+			Node: string(n.Self()), Base: int64(s.Base), End: int64(s.End), SizeBytes: s.Bytes, State: s.State.String(),
+			File: fmt.Sprintf("%020d.log", s.Base), Reason: s.Hole,
+		}
+		if s.Hole != "" {
+			seg.State = "damaged"
+		}
+		if s.State == storage.SegmentSealed {
+			seg.Root = hex.EncodeToString(s.Root[:])
+		}
+		if c, ok := n.State().Segment(r.ID, s.Base); ok {
+			seg.Catalogued, seg.SealEpoch = true, int32(c.Epoch)
+			seg.SealedAt = time.UnixMilli(c.SealedAt).UTC()
+		}
+		out = append(out, seg)
+	}
+	return out, nil
+}

@@ -1,0 +1,128 @@
+package cluster
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/vtop-log/vtop"
+	"github.com/vtop-log/vtop/cluster/placement"
+	"github.com/vtop-log/vtop/fsm"
+)
+
+// CreateTopic places the replicas on live nodes and creates the topic with all its ranges in one entry. 0 ranges or
+// replicas take the defaults; the default number of replicas shrinks to the number of live nodes, one that was asked
+// for does not. Errors: *placement.TooFewNodesError, an *fsm.Refusal, or one whose outcome is unknown.
+func (n *Node) CreateTopic(ctx context.Context, name string, ranges int32, replicas int16, config map[string]string) (vtop.TopicID, error) {
+	state := n.State()
+	sites := n.sites(state)
+	if ranges == 0 {
+		ranges = n.cfg.DefaultRanges
+	}
+	if replicas == 0 {
+		replicas = min(n.cfg.DefaultReplicas, int16(min(len(sites), fsm.MaxReplicas)))
+	}
+	placed, err := placement.Assign(sites, int(ranges), int(replicas))
+	if err != nil {
+		return vtop.TopicID{}, err
+	}
+	id, err := newUUID()
+	if err != nil {
+		return vtop.TopicID{}, err
+	}
+	out, err := n.meta.Propose(ctx, &fsm.CreateTopic{ID: id, Name: name, Config: config, Ranges: placed, At: time.Now().UnixMilli()})
+	if err != nil {
+		return vtop.TopicID{}, err
+	}
+	return id, out.Err()
+}
+
+// DeleteTopic deletes one life of a topic.
+func (n *Node) DeleteTopic(ctx context.Context, id vtop.TopicID) error {
+	return n.propose(ctx, &fsm.DeleteTopic{ID: id, At: time.Now().UnixMilli()})
+}
+
+// CreateRanges raises the number of ranges of a topic from `from` to `to`; it is refused if the topic has not `from`.
+// The new ranges have as many replicas as range 0.
+func (n *Node) CreateRanges(ctx context.Context, id vtop.TopicID, from, to int32) error {
+	state := n.State()
+	first, ok := state.Range(vtop.Range{Topic: id})
+	if !ok {
+		return fmt.Errorf("topic %s: %w", id, vtop.ErrUnknownRange)
+	}
+	if to <= from {
+		return fmt.Errorf("topic %s has %d ranges: want more than that, got %d", id, from, to)
+	}
+	placed, err := placement.Assign(n.sites(state), int(to-from), len(first.Voters()))
+	if err != nil {
+		return err
+	}
+	return n.propose(ctx, &fsm.CreateRanges{Topic: id, Expected: from, Ranges: placed})
+}
+
+// AlterTopicConfig sets and unsets keys in one step. The values were validated by topicconfig.
+func (n *Node) AlterTopicConfig(ctx context.Context, id vtop.TopicID, set map[string]string, unset []string) error {
+	return n.propose(ctx, &fsm.AlterTopicConfig{Topic: id, Set: set, Delete: unset})
+}
+
+func (n *Node) propose(ctx context.Context, cmd fsm.Command) error {
+	out, err := n.meta.Propose(ctx, cmd)
+	if err != nil {
+		return err
+	}
+	return out.Err()
+}
+
+// sites are the nodes that may take replicas: active and, as far as this node knows, alive.
+func (n *Node) sites(state *fsm.State) []placement.Site {
+	var out []placement.Site
+	for node := range state.Nodes() {
+		if node.State != fsm.NodeActive || !n.Alive(node.Name) {
+			continue
+		}
+		count := 0
+		for range state.RangesOf(node.Name) {
+			count++
+		}
+		out = append(out, placement.Site{Name: node.Name, Rack: node.Rack, Replicas: count})
+	}
+	return out
+}
+
+func newUUID() (id vtop.UUID, err error) {
+	_, err = rand.Read(id[:])
+	id[6], id[8] = id[6]&0x0f|0x40, id[8]&0x3f|0x80 // RFC 9562, version 4
+	return id, err
+}
+
+// producerBlock is how many producer ids a node takes at once.
+const producerBlock = 1000
+
+// producerIDs is what is left of this process's block of producer ids. What a restart leaves unused is never used.
+type producerIDs struct {
+	mu   sync.Mutex
+	next int64
+	end  int64
+}
+
+// ProducerID gives out an id that no producer of this cluster ever had.
+func (n *Node) ProducerID(ctx context.Context) (int64, error) {
+	p := &n.ids
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.next == p.end {
+		self := n.who.Self()
+		out, err := n.meta.Propose(ctx, &fsm.AllocateProducerIDs{Node: self.Name, Incarnation: self.Incarnation, Count: producerBlock})
+		if err == nil {
+			err = out.Err()
+		}
+		if err != nil {
+			return 0, err
+		}
+		p.next, p.end = out.ProducerIDs.First, out.ProducerIDs.First+int64(out.ProducerIDs.Count)
+	}
+	p.next++
+	return p.next - 1, nil
+}
