@@ -18,7 +18,7 @@ import (
 //	effect        per item: the epoch table takes (Epoch, Start), and every older entry that starts at or above Start
 //	              vanishes; the lease is started; Start is the new settle mark and no quorum position is known
 //	refused       per item: CodeUnknownRange; CodeStaleEpoch; CodeStaleIncarnation; CodeBelowFloor (I8);
-//	              CodeConflict: started already, at another offset
+//	              CodeConflict: started already, at another offset; CodeLimit
 //	a repeat      changes nothing and succeeds
 type StartEpochs struct {
 	Items []EpochStart
@@ -88,8 +88,11 @@ func (e EpochStart) apply(t *tx, at int64) *Refusal {
 	if err != nil {
 		return refusef(CodeConflict, "%s: %v", t.s.RangeName(e.Range), err)
 	}
+	if table = table.Trim(old.LogStart); len(table) > MaxEpochs {
+		return refusef(CodeLimit, "epoch table of %s would have %d entries, at most %d", t.s.RangeName(e.Range), len(table), MaxEpochs)
+	}
 	r := old.clone()
-	r.Epochs = table.Trim(r.LogStart)
+	r.Epochs = table
 	r.Started = true
 	r.SettleMark, r.QuorumPosition = e.Start, NoOffset
 	r.LogEnd = e.Start

@@ -13,7 +13,8 @@ import (
 //	proposed by   the Raft leader: for the node (addresses, rack) or for an operator (state)
 //	precondition  Incarnation is 0 (said of the name, survives restarts) or the registered one
 //	effect        sets each field that is not nil
-//	refused       CodeUnknownNode; CodeStaleIncarnation; CodeConflict: a node that still has replicas cannot be gone
+//	refused       CodeUnknownNode; CodeStaleIncarnation; CodeConflict: a node that still has replicas cannot be gone,
+//	              a gone one whose data directory has another name since cannot come back
 //	a repeat      changes nothing and succeeds
 type UpdateNode struct {
 	Name        vtop.NodeName
@@ -70,6 +71,11 @@ func (c *UpdateNode) apply(t *tx) Outcome {
 		for r := range t.s.RangesOf(c.Name) {
 			return Outcome{Refusal: refusef(CodeConflict, "node %q cannot be gone: it still has a replica of %s: move its replicas first",
 				c.Name, t.s.RangeName(r.ID))}
+		}
+	}
+	if old.State == NodeGone && c.State != 0 && c.State != NodeGone {
+		if refusal := t.identityTaken(c.Name, old.Identity); refusal != nil {
+			return Outcome{Refusal: refusal}
 		}
 	}
 	n := *old

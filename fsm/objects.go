@@ -332,6 +332,8 @@ const (
 	MaxLosses         = 16
 	// MaxTombstones: beyond it the oldest is forgotten. The directories of a forgotten one are set aside, not deleted.
 	MaxTombstones = 65_536
+	// MaxEpochs bounds the epoch table of one range: leaders that wrote something of which something is left.
+	MaxEpochs = 500_000
 	// MaxItems is the most items that one batched command carries.
 	MaxItems = 20_000
 	// MaxName, MaxText and MaxValue are the lengths in bytes of names and addresses, reasons, and configuration values.
