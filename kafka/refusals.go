@@ -44,7 +44,7 @@ func (r *refusals) code(key producerKey, first int32, code int16, now time.Time)
 	}
 	if code == kerr.OutOfOrderSequenceNumber.Code {
 		before, ok := r.seen[key]
-		if ok && first-before.first > 0 && now.Sub(before.at) < refusalAge { // sequence numbers wrap
+		if ok && behind(first, before.first) && now.Sub(before.at) < refusalAge {
 			return before.code
 		}
 		return code
@@ -52,7 +52,7 @@ func (r *refusals) code(key producerKey, first int32, code int16, now time.Time)
 	if !kerr.IsRetriable(kerr.ErrorForCode(code)) {
 		return code
 	}
-	if before, ok := r.seen[key]; ok && first-before.first > 0 && now.Sub(before.at) < refusalAge {
+	if before, ok := r.seen[key]; ok && behind(first, before.first) && now.Sub(before.at) < refusalAge {
 		return code // the first refused batch is the one that leaves the gap
 	}
 	if r.seen == nil || len(r.seen) >= maxRefusals {
@@ -60,6 +60,12 @@ func (r *refusals) code(key producerKey, first int32, code int16, now time.Time)
 	}
 	r.seen[key] = refused{first, code, now}
 	return code
+}
+
+// behind says whether sequence number a comes after b; they go on at 0 after 2^31-1.
+func behind(a, b int32) bool {
+	d := (a - b) & (1<<31 - 1)
+	return d != 0 && d < 1<<30
 }
 
 // clear forgets a producer one of whose batches was taken.
