@@ -6,7 +6,7 @@ import (
 	"github.com/vtop-log/vtop"
 )
 
-// View is what one node knows of one range, as far as the protocol asks: its applied state, and Known.
+// View is what one node's applied state says of one range, as far as the protocol asks.
 type View struct {
 	// CaughtUp: this process has applied a commit index that the metadata leader gave after a barrier in its own
 	// term. Until then the view may be older than what an earlier life of this node acted on.
@@ -21,10 +21,6 @@ type View struct {
 	Table vtop.EpochTable
 	// Floor is the committed floor.
 	Floor vtop.Offset
-	// Known is the offset below which this node's *own* records are known to be committed: the smaller of its log
-	// end and of a high watermark that a leader told it after it had reconciled under that leader's epoch. It comes
-	// from this process or from its disk, not from the metadata; 0 if nothing is known.
-	Known vtop.Offset
 }
 
 // Promise is the highest epoch that a replica promised (I6). Only the epoch is on disk. To whom it was given is

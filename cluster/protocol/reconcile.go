@@ -27,9 +27,11 @@ type Decision struct {
 	Why string
 }
 
-// Reconcile compares a log, given as its runs and end, with the epoch table of a caught-up view (I8).
+// Reconcile compares a log, given as its runs and end, with the epoch table of a caught-up view (I8). known is the
+// offset below which this replica knows that its *own* records are committed: the smaller of its log end and of a high
+// watermark that a leader told it after it had reconciled under that leader's epoch; 0 if it knows nothing.
 //
-// A cut below view.Known is an incident and quarantined. The committed floor will not do in its place. A replica that
+// A cut below known is an incident and quarantined. The committed floor will not do in its place. A replica that
 // was away with a tail that nobody acknowledged comes back when the others have long committed other records at those
 // offsets: the divergence lies below the floor, is proven by the table, and must be cut. What guards the floor is
 // that the state machine refuses a StartEpoch below it, so that no table can prove a committed record divergent.
@@ -38,7 +40,7 @@ type Decision struct {
 // epoch e exists only after StartEpoch{e} was applied by whoever wrote it, so such a record proves that the
 // metadata went back. Comparing with the *lease's* epoch would not do: after metadata was lost, the next grants
 // pass the lost epochs, and records acknowledged under those would look like superseded ones.
-func Reconcile(view View, runs []vtop.EpochRun, end vtop.Offset) Decision {
+func Reconcile(view View, known vtop.Offset, runs []vtop.EpochRun, end vtop.Offset) Decision {
 	last, _ := view.Table.Last()
 	for _, run := range runs {
 		if run.Epoch > last.Epoch && run.Start < end {
@@ -49,8 +51,8 @@ func Reconcile(view View, runs []vtop.EpochRun, end vtop.Offset) Decision {
 	switch {
 	case !ok:
 		return Decision{Action: Keep}
-	case cut < view.Known:
-		return Decision{Quarantine, cut, fmt.Sprintf("divergence at %d, but all below %d was committed here", cut, view.Known)}
+	case cut < known:
+		return Decision{Quarantine, cut, fmt.Sprintf("divergence at %d, but all below %d was committed here", cut, known)}
 	}
 	return Decision{Cut, cut, fmt.Sprintf("offsets %d to %d are beyond the span of their epoch", cut, end)}
 }
