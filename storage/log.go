@@ -4,10 +4,12 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/vtop-log/vtop"
+	"github.com/vtop-log/vtop/storage/manifest"
 )
 
 // Log is one replica of one range. All methods may be called by many goroutines at once.
@@ -32,6 +34,10 @@ type Log struct {
 
 	state  State
 	reason string
+	// shut is true once the store was closed or the replica deleted.
+	shut bool
+	// neverOpened is true while recovery has not succeeded once, for errors of the disk.
+	neverOpened bool
 	// gate, if set, is the error with which appends are refused while an operation has the log for itself.
 	gate error
 	// failure is the error of the disk under StateFailed; syncFailed says that the tail's file may not be synced again.
@@ -52,8 +58,12 @@ type Log struct {
 	runs      []vtop.EpochRun
 	producers *producerTable
 	segLimit  int64
-	// tailSince is the leader's clock when Roll first saw the tail with records; 0 if it has not.
-	tailSince int64
+	// tailSince is the leader's clock when Roll first saw the tail with records.
+	tailSince time.Time
+	// computed is the manifest that was computed last, until its segment is sealed.
+	computed *manifest.Manifest
+	// pendingReset is a reset that is not yet known to be on disk.
+	pendingReset *resetPlan
 
 	// chunks is the write buffer: what is not yet durable, in order. buffered is its size.
 	chunks   []*chunk
@@ -140,11 +150,11 @@ func (l *Log) Err() error {
 }
 
 func (l *Log) usableLocked() error {
+	if l.shut {
+		return fmt.Errorf("range %s: %w", l.rng, vtop.ErrClosed)
+	}
 	switch l.state {
 	case StateHealthy, StateHoles:
-		if l.segs == nil {
-			return fmt.Errorf("range %s: %w", l.rng, vtop.ErrClosed)
-		}
 		return nil
 	case StateFailed:
 		return fmt.Errorf("range %s: %w: %w", l.rng, vtop.ErrStorage, l.failure)

@@ -88,7 +88,11 @@ func (l *Log) Segments() []SegmentInfo {
 	defer l.mu.Unlock()
 	out := make([]SegmentInfo, 0, len(l.segs))
 	for _, s := range l.segs {
-		out = append(out, SegmentInfo{Base: s.base, End: s.end, Bytes: s.size, State: s.state, Root: s.root, Hole: s.hole})
+		out = append(out, s.info())
 	}
 	return out
+}
+
+func (s *segment) info() SegmentInfo {
+	return SegmentInfo{Base: s.base, End: s.end, Bytes: s.size, State: s.state, Root: s.root, Hole: s.hole}
 }

@@ -1,0 +1,117 @@
+package storage
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+
+	"github.com/vtop-log/vtop"
+	"github.com/vtop-log/vtop/storage/vfs"
+)
+
+// SetLogStart takes the log start over from the applied metadata. It never goes down. The log start moves at once;
+// then segments that are sealed and wholly below it are unlinked, while readers that have them open finish (F7). A
+// start above the log end is refused with vtop.ErrOffsetOutOfRange: the log must be reset. It does I/O; it works on
+// a failed log and a full disk too.
+func (l *Log) SetLogStart(start vtop.Offset) error {
+	l.mu.Lock()
+	err := l.usableLocked()
+	if l.state == StateFailed {
+		err = nil
+	}
+	if err == nil && start > l.end {
+		err = fmt.Errorf("range %s: %w: log start %d is above the log end %d: the log must be reset", l.rng, vtop.ErrOffsetOutOfRange, start, l.end)
+	}
+	if err == nil {
+		l.start = max(l.start, start)
+	}
+	l.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	l.opMu.Lock()
+	defer l.opMu.Unlock()
+	return l.reclaim()
+}
+
+// reclaim unlinks the sealed segments wholly below the log start. Under opMu. The file `replica` is written first:
+// from then on recovery removes what is below its base.
+func (l *Log) reclaim() error {
+	l.mu.Lock()
+	var victims []*segment
+	for _, s := range l.segs {
+		if s.state != SegmentSealed || s.end > l.start {
+			break
+		}
+		victims = append(victims, s)
+	}
+	busy := l.pendingReset != nil
+	l.mu.Unlock()
+	if len(victims) == 0 || busy {
+		return nil
+	}
+	last := victims[len(victims)-1]
+	if err := l.keepProducers(last); err != nil {
+		return fmt.Errorf("range %s: %w: keep the producer state at %d: %w", l.rng, vtop.ErrStorage, last.end, err)
+	}
+	if err := l.writeBase(last.end); err != nil {
+		return fmt.Errorf("range %s: %w: move the base to %d: %w", l.rng, vtop.ErrStorage, last.end, err)
+	}
+	l.mu.Lock()
+	for _, s := range victims {
+		s.gone = true
+		l.bytes -= s.size
+	}
+	l.segs = slices.Clone(l.segs[len(victims):])
+	l.runs = runsFrom(l.runs, last.end, l.end)
+	l.mu.Unlock()
+	return l.unlink(victims)
+}
+
+// keepProducers makes sure that the producer state at the end of a segment outlives its manifest.
+func (l *Log) keepProducers(s *segment) error {
+	if _, err := l.readSnapshot(s.end); !errors.Is(err, vtop.ErrDamaged) {
+		return err
+	}
+	m, err := readManifest(l.store.fs, l.path(s.base, manifestSuffix), s.base)
+	if err != nil {
+		return err
+	}
+	return vfs.WriteFileAtomic(l.store.fs, l.path(s.end, producerSuffix), encodeSnapshot(l.rng, s.end, m.Producers))
+}
+
+// runsFrom returns the runs of what is left of a log that now begins at base.
+func runsFrom(runs []vtop.EpochRun, base, end vtop.Offset) []vtop.EpochRun {
+	if base >= end {
+		return nil
+	}
+	drop := 0
+	for drop+1 < len(runs) && runs[drop+1].Start <= base {
+		drop++
+	}
+	out := slices.Clone(runs[drop:])
+	if len(out) > 0 {
+		out[0].Start = max(out[0].Start, base)
+	}
+	return out
+}
+
+// unlink removes the files of segments that no longer belong to the log. Open handles go on reading.
+func (l *Log) unlink(victims []*segment) error {
+	var errs []error
+	for _, s := range victims {
+		l.store.files.drop(s)
+		for _, suffix := range []string{logSuffix, indexSuffix, manifestSuffix, producerSuffix, holeSuffix} {
+			if err := l.store.fs.Remove(l.path(s.base, suffix)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				errs = append(errs, err)
+			}
+		}
+	}
+	errs = append(errs, l.store.fs.SyncDir(l.dir))
+	l.log.Debug("reclaimed segments below the log start", "segments", len(victims), "base", victims[len(victims)-1].end)
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("range %s: %w: unlink what is below the log start: %w", l.rng, vtop.ErrStorage, err)
+	}
+	return nil
+}
