@@ -48,7 +48,7 @@ const (
 	recordTombstone = 6
 )
 
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+func newCRC() hash.Hash32 { return crc32.New(crc32.MakeTable(crc32.Castagnoli)) }
 
 // Save writes the state as Load reads it. It may run while newer states are made.
 func (s *State) Save(w io.Writer) error {
@@ -59,7 +59,7 @@ func (s *State) Save(w io.Writer) error {
 }
 
 func (s *State) save(w io.Writer) error {
-	out := &recordWriter{crc: crc32.New(castagnoli)}
+	out := &recordWriter{crc: newCRC()}
 	buf := bufio.NewWriterSize(w, 64<<10)
 	out.w = io.MultiWriter(buf, out.crc)
 	out.bytes(append([]byte(stateMagic), 0, stateFormat))
@@ -134,7 +134,7 @@ func (w *recordWriter) record(kind byte, m proto.Message) {
 // Load reads what Save wrote, and believes nothing of it: lengths, counts, checksum, references and invariants are
 // checked. The error says what is wrong; a state of a build with a higher feature level is refused by name.
 func Load(r io.Reader) (*State, error) {
-	in := &recordReader{crc: crc32.New(castagnoli)}
+	in := &recordReader{crc: newCRC()}
 	in.src = bufio.NewReaderSize(r, 64<<10)
 	head := in.bytes(len(stateMagic) + 2)
 	if in.err != nil {

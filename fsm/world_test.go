@@ -16,7 +16,9 @@ func uuid(n uint64) (u vtop.UUID) {
 	return u
 }
 
-func rangeID(topic uint64, index int32) vtop.Range { return vtop.Range{Topic: uuid(topic), Index: index} }
+func rangeID(topic uint64, index int32) vtop.Range {
+	return vtop.Range{Topic: uuid(topic), Index: index}
+}
 
 // identityOf is start number incarnation of data directory disk of a node.
 func identityOf(name vtop.NodeName, disk uint64, incarnation vtop.Incarnation) Identity {
