@@ -140,7 +140,7 @@ func (n *Node) openMeta() (err error) {
 	if err != nil {
 		return fmt.Errorf("metadata: %w", err)
 	}
-	n.mux.SetHandler(transport.Join(n.meta, replicaSide{n}, controlSide{n}))
+	n.mux.SetHandler(transport.Join(n.meta.Handler(), replicaSide{n}, controlSide{n}))
 	return nil
 }
 

@@ -40,6 +40,9 @@ func (n *Node) Version() string { return n.cfg.Version }
 // IsRaftLeader reports whether this node is the Raft leader and has passed its barrier.
 func (n *Node) IsRaftLeader() bool { return n.meta.IsLeader() }
 
+// RaftTerm is the term this node is in; it rises with each Raft election.
+func (n *Node) RaftTerm() uint64 { return n.meta.Term() }
+
 // RaftServers are the members of the Raft group.
 func (n *Node) RaftServers() []meta.RaftServer { return n.meta.RaftServers() }
 

@@ -103,7 +103,7 @@ func (f *Face) Status(ctx context.Context) (*adminapi.Status, error) {
 	leader, _ := n.RaftLeader()
 	s := &adminapi.Status{
 		ClusterID: c.ID.String(), Generation: c.Generation, FeatureLevel: uint32(c.Level), Version: n.Version(), Node: string(n.Self()),
-		Ready: true, RaftLeader: string(leader), AppliedIndex: state.Index(), Health: "ok",
+		Ready: true, RaftLeader: string(leader), RaftTerm: n.RaftTerm(), AppliedIndex: state.Index(), Health: "ok",
 		Problems: []adminapi.Problem{}, Nodes: []adminapi.Node{}, PendingNodes: []adminapi.PendingNode{},
 		LostReplicas: []adminapi.LostReplica{}, StalledDisks: []adminapi.StalledDisk{},
 	}

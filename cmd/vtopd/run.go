@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/http/pprof"
 	"os"
 	"path/filepath"
 	"time"
@@ -81,10 +82,22 @@ func (d *daemon) openAdmin() error {
 		Healthz: http.HandlerFunc(d.face.ServeHealthz),
 		Readyz:  http.HandlerFunc(d.face.ServeReadyz),
 		Metrics: promhttp.HandlerFor(d.registry, promhttp.HandlerOpts{}),
+		Page:    profiles(),
 	})
 	var err error
 	d.admin, err = adminapi.Listen(d.cfg.AdminAddr, d.tls, handler, d.log.Named("admin").StandardLogger(&hclog.StandardLoggerOptions{InferLevels: true}))
 	return err
+}
+
+// profiles serves Go's profiles under /debug/pprof/. The admin port is loopback or mutual TLS.
+func profiles() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("/debug/pprof/", pprof.Index)
+	mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
+	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
+	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
+	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+	return mux
 }
 
 // serve proves the disk, starts the node and the client face, and returns when ctx ends or something fails for good.

@@ -21,6 +21,7 @@ type Status struct {
 	Ready        bool   `json:"ready"`
 	Reason       string `json:"reason,omitempty"`
 	RaftLeader   string `json:"raft_leader"`
+	RaftTerm     uint64 `json:"raft_term"`
 	AppliedIndex uint64 `json:"applied_index"`
 	// Health is "ok", "degraded" (something is in Problems) or "unavailable" (some range takes no writes).
 	Health   string    `json:"health"`
