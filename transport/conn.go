@@ -144,6 +144,8 @@ type Stats struct {
 	Conns, Pending int
 	// Refused were closed because MaxConns were open, Evicted because MaxPending were pending.
 	Refused, Evicted uint64
+	// Rejected connections and calls did not fit: another cluster, another name, no certificate, no sense.
+	Rejected uint64
 }
 
 func (s *connSet) stats() Stats {

@@ -229,6 +229,14 @@ func decodePair(b []byte) (handle uint32, epoch vtop.Epoch, x, y vtop.Offset) {
 		vtop.Offset(binary.BigEndian.Uint64(b[8:])), vtop.Offset(binary.BigEndian.Uint64(b[16:]))
 }
 
+// maxBody is the cap on the length of one frame.
+func maxBody(t FrameType) int {
+	if t == FrameAppend || t == FrameReset {
+		return MaxFrame
+	}
+	return MaxControl
+}
+
 // control lists the message of each control frame; the hot frames are not in it.
 func control(t FrameType) proto.Message {
 	switch t {

@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/vtop-log/vtop/transport/peerpb"
 )
@@ -78,6 +79,7 @@ func TestStrangers_GetNoMemory(t *testing.T) {
 		"frame of 2 GiB":              frame(1<<31 - 1),
 		"frame of 4 GiB":              frame(1<<32 - 1),
 		"frame just above the cap":    frame(MaxFrame + 1),
+		"control frame of 64 MiB":     append(hello(t, Replication), byte(FrameFollow), 4, 0, 0, 0),
 		"frame at the cap, cut":       frame(MaxFrame),
 		"tls hello":                   []byte("\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"),
 		"call of 2 GiB by nobody":     []byte(call + "Content-Length: 2147483647\r\n\r\n"),
@@ -111,6 +113,9 @@ func TestStrangers_GetNoMemory(t *testing.T) {
 	// Case: honest nodes are not affected.
 	_, err := a.client.Identify(limit(t), b.target(), &peerpb.IdentifyRequest{})
 	must(t, err)
+	if b.Stats().Rejected == 0 {
+		t.Error("nothing was counted as rejected")
+	}
 }
 
 // TestStrangers_LongFrameClosesAtOnce: the connection is closed although the stranger goes on holding it.
@@ -128,6 +133,26 @@ func TestStrangers_LongFrameClosesAtOnce(t *testing.T) {
 	closedByPeer(t, c)
 	if err := <-refused; !errors.Is(err, ErrFrameTooLarge) {
 		t.Errorf("%v", err)
+	}
+}
+
+// TestRefusals_DoNotFillTheLog: one line a host and quiet time, and a bounded memory of hosts.
+func TestRefusals_DoNotFillTheLog(t *testing.T) {
+	var r refusals
+	now := time.Unix(1000, 0)
+	for i, want := range []bool{true, false, false} {
+		if _, say := r.count("h", now.Add(time.Duration(i))); say != want {
+			t.Errorf("refusal %d: line %v", i, say)
+		}
+	}
+	if skipped, say := r.count("h", now.Add(refusalQuiet)); !say || skipped != 2 {
+		t.Errorf("after the quiet time: line %v, %d left out", say, skipped)
+	}
+	for i := range 3 * refusalHosts {
+		r.count(fmt.Sprint(i), now)
+	}
+	if len(r.hosts) > refusalHosts || r.sum() != 4+3*refusalHosts {
+		t.Errorf("%d hosts remembered, %d counted", len(r.hosts), r.sum())
 	}
 }
 

@@ -31,8 +31,9 @@ type Mux struct {
 	http  *http.Server
 	rpc   *handoff
 
-	handler atomic.Pointer[Handler]
-	calls   atomic.Int64
+	handler  atomic.Pointer[Handler]
+	calls    atomic.Int64
+	refusals refusals
 
 	ctx    context.Context
 	cancel context.CancelCauseFunc
@@ -95,7 +96,11 @@ func (m *Mux) HandleStream(p Purpose, serve func(ctx context.Context, s *Stream)
 func (m *Mux) Raft() *RaftLayer { return m.raft }
 
 // Stats counts connections.
-func (m *Mux) Stats() Stats { return m.conns.stats() }
+func (m *Mux) Stats() Stats {
+	s := m.conns.stats()
+	s.Rejected = m.refusals.sum()
+	return s
+}
 
 // Close stops accepting, closes every connection, Raft's included, and waits for all that served them. Calls
 // that are being answered see their context end. It is safe to call twice.
@@ -146,7 +151,7 @@ func (m *Mux) accept() {
 		go func() {
 			defer m.wg.Done()
 			if err := m.admit(c); err != nil {
-				m.log.Info("connection refused", "from", raw.RemoteAddr(), "error", err)
+				m.refusals.report(m.log, "connection refused", raw.RemoteAddr(), err)
 				_ = c.Close() // refused
 			}
 		}()

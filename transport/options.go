@@ -24,9 +24,12 @@ const (
 	// maxCallTime bounds a call on the answering side, whatever deadline the caller has.
 	maxCallTime = 2 * time.Minute
 
-	// MaxFrame is the largest frame body in bytes.
+	// MaxFrame is the largest body in bytes of a frame that carries raw bytes: append and reset.
 	MaxFrame = 64 << 20
-	// MaxMessage is the largest control message of a call in bytes, either way.
+	// MaxControl is the largest body of any other frame, and the largest request other than a proposal. It is
+	// smaller because decoding it takes up to forty times its size.
+	MaxControl = 4 << 20
+	// MaxMessage is the largest proposal in bytes, and the largest answer other than ReadLog's.
 	MaxMessage = 16 << 20
 	// MaxBulkMessage is the largest answer of ReadLog in bytes.
 	MaxBulkMessage = MaxFrame

@@ -46,7 +46,13 @@ func (m *Mux) newHTTPServer() *http.Server {
 	mux := http.NewServeMux()
 	mux.Handle(peerpbconnect.NewPeerServiceHandler(service{m},
 		connect.WithRequestGate(m.gate),
-		connect.WithReadMaxBytes(MaxMessage),
+		connect.WithReadMaxBytes(MaxControl),
+		connect.WithConditionalHandlerOptions(func(spec connect.Spec) []connect.HandlerOption {
+			if spec.Procedure != peerpbconnect.PeerServiceProposeProcedure {
+				return nil
+			}
+			return []connect.HandlerOption{connect.WithReadMaxBytes(MaxMessage)}
+		}),
 		connect.WithSendMaxBytes(MaxBulkMessage),
 		connect.WithCompression("gzip", nil, nil),
 	))
@@ -130,7 +136,7 @@ func (m *Mux) gate(ctx context.Context, spec connect.Spec, _ connect.Peer, heade
 	}
 	from, err := m.judge(c, spec.Procedure, header)
 	if err != nil {
-		m.log.Info("call refused", "call", spec.Procedure, "from", from.Name, "addr", c.RemoteAddr(), "error", err)
+		m.refusals.report(m.log.With("call", spec.Procedure, "node", from.Name), "call refused", c.RemoteAddr(), err)
 		return ctx, m.wireError(err)
 	}
 	return context.WithValue(ctx, callerKey{}, from), nil

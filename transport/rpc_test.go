@@ -321,6 +321,11 @@ func TestCall_TooLargeIsRefused(t *testing.T) {
 	if !errors.Is(err, ErrInvalid) || Retryable(err) {
 		t.Fatalf("request of more than %d bytes: %v", MaxMessage, err)
 	}
-	_, err = a.client.Propose(limit(t), b.target(), &peerpb.ProposeRequest{Command: make([]byte, 4<<20)})
+	_, err = a.client.Propose(limit(t), b.target(), &peerpb.ProposeRequest{Command: make([]byte, MaxMessage-100)})
 	must(t, err)
+	// Case: what costs more decoded than on the wire has a lower cap.
+	_, err = a.client.Join(limit(t), b.target(), &peerpb.JoinRequest{LostReason: strings.Repeat("x", MaxControl+1)})
+	if !errors.Is(err, ErrInvalid) || Retryable(err) {
+		t.Fatalf("request of more than %d bytes: %v", MaxControl, err)
+	}
 }
