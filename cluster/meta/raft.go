@@ -26,8 +26,11 @@ const (
 	stopTimeout = 5 * time.Second
 )
 
-// currentTermKey is the key under which Raft keeps its term.
-var currentTermKey = []byte("CurrentTerm")
+// The keys under which Raft keeps its term, and the term in which it last voted.
+var (
+	currentTermKey  = []byte("CurrentTerm")
+	lastVoteTermKey = []byte("LastVoteTerm")
+)
 
 // errStopping: the wait was given up.
 var errStopping = errors.New("raft does not stop, its disk may hang")
