@@ -3,14 +3,18 @@ package harness
 import (
 	"fmt"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/vtop-log/vtop/transport/tlsid"
 )
 
 // Options say what cluster a test wants.
@@ -29,7 +33,12 @@ type Options struct {
 	Host func(i int) string
 	// Env is added to the environment.
 	Env []string
+	// TLS makes certificates with vtopctl cert and runs peer and admin plane with them.
+	TLS bool
 }
+
+// operator is the name of the certificate that tests use on the admin port.
+const operator = "operator"
 
 // Cluster is a set of vtopd processes that the test owns. What still runs at the end is killed; if the test
 // failed, the directories and logs are kept and named.
@@ -38,6 +47,8 @@ type Cluster struct {
 	Nodes []*Node
 	opt   Options
 	base  string
+	certs string // directory of the certificates; empty without TLS
+	http  *http.Client
 }
 
 // vtopd is built once for a test binary; VTOP_BIN names a directory that has one already.
@@ -81,8 +92,11 @@ func New(t testing.TB, opt Options) *Cluster {
 	if opt.Host == nil {
 		opt.Host = func(int) string { return "127.0.0.1" }
 	}
-	c := &Cluster{T: t, opt: opt, base: base}
+	c := &Cluster{T: t, opt: opt, base: base, http: &http.Client{Timeout: 5 * time.Second}}
 	t.Cleanup(c.cleanup)
+	if opt.TLS {
+		c.makeCerts()
+	}
 	for range opt.Nodes {
 		c.AddNode()
 	}
@@ -109,23 +123,70 @@ func (c *Cluster) AddNode() *Node {
 		Kafka: freeAddr(c.T, host), Peer: freeAddr(c.T, host), Gossip: freeAddr(c.T, host), Admin: freeAddr(c.T, host),
 		logPath: filepath.Join(c.base, "n"+strconv.Itoa(i+1)+".log"),
 	}
+	if c.certs != "" {
+		c.issue(n.Name, "--host", host)
+	}
 	c.Nodes = append(c.Nodes, n)
 	return n
 }
 
-// freeAddr finds a port nobody listens on now. Host addresses that this process does not have get a fixed plan.
+// makeCerts makes an authority and the operator's certificate; each node gets its own when it is made.
+func (c *Cluster) makeCerts() {
+	c.T.Helper()
+	c.certs = filepath.Join(c.base, "certs")
+	c.cert("init", "--dir", c.certs)
+	c.issue(operator, "--operator")
+	base := filepath.Join(c.certs, operator)
+	id, err := tlsid.Load(tlsid.Files{Cert: base + ".crt", Key: base + ".key", CA: filepath.Join(c.certs, "ca.crt")})
+	if err != nil {
+		c.T.Fatal(err)
+	}
+	c.http.Transport = &http.Transport{TLSClientConfig: id.ClientConfig("", "http/1.1")}
+}
+
+func (c *Cluster) issue(name string, args ...string) {
+	c.T.Helper()
+	c.cert(append([]string{"issue", name, "--dir", c.certs}, args...)...)
+}
+
+func (c *Cluster) cert(args ...string) {
+	c.T.Helper()
+	if out, err := exec.Command(Binary(c.T, "vtopctl"), append([]string{"cert"}, args...)...).CombinedOutput(); err != nil {
+		c.T.Fatalf("vtopctl cert %s: %v: %s", strings.Join(args, " "), err, out)
+	}
+}
+
+// CertDir is where the certificates of a cluster with TLS are.
+func (c *Cluster) CertDir() string { return c.certs }
+
+// ports lie below those that the kernel gives to outgoing connections: a node that is down must find its own free
+// when it starts again.
+var ports = sync.OnceValue(func() *atomic.Int32 {
+	next := new(atomic.Int32)
+	next.Store(15_000 + int32(os.Getpid()%1000)*15)
+	return next
+})
+
+// freeAddr finds a port of host that nobody listens on now, TCP or UDP. Whether it is free is asked on loopback, since
+// host may belong to another network namespace.
 func freeAddr(t testing.TB, host string) string {
 	t.Helper()
-	l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", "0"))
-	if err != nil {
-		t.Fatal(err)
+	for range 1000 {
+		port := strconv.Itoa(int(15_000 + ports().Add(1)%15_000))
+		tcp, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", port))
+		if err != nil {
+			continue
+		}
+		udp, err := net.ListenPacket("udp", net.JoinHostPort("127.0.0.1", port))
+		_ = tcp.Close()
+		if err != nil {
+			continue
+		}
+		_ = udp.Close()
+		return net.JoinHostPort(host, port)
 	}
-	defer l.Close()
-	_, port, err := net.SplitHostPort(l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return net.JoinHostPort(host, port)
+	t.Fatal("no free port")
+	return ""
 }
 
 func (c *Cluster) founders() string {
@@ -201,7 +262,7 @@ func (c *Cluster) cleanup() {
 	for _, n := range c.Nodes {
 		n.killQuietly()
 	}
-	if c.T.Failed() {
+	if c.T.Failed() || os.Getenv("VTOP_KEEP") != "" {
 		c.T.Logf("directories and logs of the failed cluster are kept under %s", c.base)
 		for _, n := range c.Nodes {
 			c.T.Logf("--- last lines of %s\n%s", n.logPath, n.LogTail(30))

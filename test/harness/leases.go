@@ -145,3 +145,28 @@ func (c *Cluster) WaitCaughtUp(topic string, limit time.Duration) []Lease {
 	})
 	return out
 }
+
+// WaitInSync waits until every replica of the topic is a voter that leads or follows, while records may still come in.
+func (c *Cluster) WaitInSync(topic string, limit time.Duration) {
+	c.T.Helper()
+	c.Eventually(limit, "replicas of "+topic+" in sync", func() error {
+		leases, err := c.Leases(topic)
+		if err != nil {
+			return err
+		}
+		if len(leases) == 0 {
+			return errors.New("no leases yet")
+		}
+		for _, l := range leases {
+			if l.State != "serving" {
+				return fmt.Errorf("%s/%d: %+v", l.Topic, l.Range, l)
+			}
+			for _, r := range l.Replicas {
+				if r.Role != "voter" || r.State != "leading" && r.State != "following" {
+					return fmt.Errorf("%s/%d: replica %+v", l.Topic, l.Range, r)
+				}
+			}
+		}
+		return nil
+	})
+}

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -24,6 +25,10 @@ type Node struct {
 	Kafka, Peer, Gossip, Admin string
 	// Extra flags for the next start.
 	Extra []string
+	// Bare, if set, are all arguments of the next start.
+	Bare []string
+	// Env is added to the environment of the next start.
+	Env []string
 
 	cluster *Cluster
 	logPath string
@@ -37,10 +42,17 @@ type Node struct {
 // Args are the arguments of vtopd.
 func (n *Node) Args() []string {
 	c := n.cluster
+	if n.Bare != nil {
+		return n.Bare
+	}
 	args := []string{
 		"--node-id", n.Name, "--data-dir", n.Dir,
 		"--kafka-addr", n.Kafka, "--peer-addr", n.Peer, "--gossip-addr", n.Gossip, "--admin-addr", n.Admin,
 		"--join", c.founders(), "--bootstrap-expect", strconv.Itoa(c.opt.Nodes),
+	}
+	if c.certs != "" {
+		base := filepath.Join(c.certs, n.Name)
+		args = append(args, "--tls-cert", base+".crt", "--tls-key", base+".key", "--tls-ca", filepath.Join(c.certs, "ca.crt"))
 	}
 	args = append(args, c.opt.Flags...)
 	if c.opt.NodeFlags != nil {
@@ -69,7 +81,7 @@ func (n *Node) Start() {
 	}
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Stdout, cmd.Stderr = logFile, logFile
-	cmd.Env = append(os.Environ(), n.cluster.opt.Env...)
+	cmd.Env = append(append(os.Environ(), n.cluster.opt.Env...), n.Env...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -170,8 +182,7 @@ func (n *Node) WaitEnd(limit time.Duration) int {
 
 // Get reads JSON from the admin port into v.
 func (n *Node) Get(path string, v any) error {
-	client := http.Client{Timeout: 5 * time.Second}
-	resp, err := client.Get("http://" + n.Admin + path)
+	resp, err := n.client().Get(n.url(path))
 	if err != nil {
 		return err
 	}
@@ -189,6 +200,15 @@ func (n *Node) Get(path string, v any) error {
 	return json.Unmarshal(body, v)
 }
 
+func (n *Node) client() *http.Client { return n.cluster.http }
+
+func (n *Node) url(path string) string {
+	if n.cluster.certs != "" {
+		return "https://" + n.Admin + path
+	}
+	return "http://" + n.Admin + path
+}
+
 // WaitReady waits until the node answers ready.
 func (n *Node) WaitReady() {
 	t := n.cluster.T
@@ -204,7 +224,12 @@ func (n *Node) WaitReady() {
 // Ctl runs vtopctl against the node and returns its output and exit code.
 func (n *Node) Ctl(args ...string) (stdout, stderr string, code int) {
 	n.cluster.T.Helper()
-	cmd := exec.Command(Binary(n.cluster.T, "vtopctl"), append([]string{"--endpoint", n.Admin}, args...)...)
+	flags := []string{"--endpoint", n.Admin}
+	if certs := n.cluster.certs; certs != "" {
+		base := filepath.Join(certs, operator)
+		flags = append(flags, "--tls-cert", base+".crt", "--tls-key", base+".key", "--tls-ca", filepath.Join(certs, "ca.crt"))
+	}
+	cmd := exec.Command(Binary(n.cluster.T, "vtopctl"), append(flags, args...)...)
 	var out, errOut bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errOut
 	err := cmd.Run()
