@@ -10,7 +10,6 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"github.com/vtop-log/vtop"
 	"github.com/vtop-log/vtop/batch"
 )
 
@@ -159,4 +158,7 @@ func eventually(t testing.TB, what string, ok func() bool) {
 	}
 }
 
-var _ = vtop.NoEpoch
+// producerRequest is a Produce of one record to p/0 by an idempotent producer.
+func producerRequest(id int64, epoch int16, sequence int32) *kmsg.ProduceRequest {
+	return produceRequest(9, -1, "p", 0, oneBatch("x", &batch.Producer{ID: id, Epoch: epoch, Sequence: sequence}))
+}
