@@ -295,7 +295,9 @@ func (m *Meta) look(w *watcher) {
 	for n := range m.machine.State().Nodes() {
 		id := raft.ServerID(n.RaftID)
 		if id == m.db().serverID {
+			mu.Lock()
 			w.health[id] = probeResult{true, m.machine.Applied()}
+			mu.Unlock()
 			continue
 		}
 		slots <- struct{}{}
