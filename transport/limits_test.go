@@ -97,9 +97,8 @@ func TestStrangers_GetNoMemory(t *testing.T) {
 		for range 3 {
 			for name, bytes := range rows {
 				c := raw(t, b.Addr())
-				_, err := c.Write(bytes)
-				must(t, err)
-				must(t, c.(*net.TCPConn).CloseWrite())
+				_, _ = c.Write(bytes)             // the node may have closed it before the last byte
+				_ = c.(*net.TCPConn).CloseWrite() // likewise
 				said := closedByPeer(t, c)
 				if strings.Contains(said, "200 OK") {
 					t.Errorf("%s: answered %q", name, said)

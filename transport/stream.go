@@ -325,7 +325,7 @@ func (s *Stream) End(reason error) error {
 	defer s.mu.Unlock()
 	s.err = fmt.Errorf("stream to %s was ended: %w", s.peerText(), vtop.ErrClosed)
 	if half, ok := s.c.Conn.(interface{ CloseWrite() error }); ok {
-		return half.CloseWrite()
+		_ = half.CloseWrite() // the end frame is out; a peer that has closed already needs no more
 	}
 	return nil
 }
