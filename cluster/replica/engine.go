@@ -40,6 +40,8 @@ type Engine struct {
 
 	admitting atomic.Bool
 	ready     atomic.Bool // the metadata has caught up
+	// inherited is the highest replica id of this node that was given out before ready: its directory may be lost.
+	inherited atomic.Uint64
 	metrics   metrics
 
 	slotsMu sync.RWMutex
@@ -127,6 +129,13 @@ func (e *Engine) awaitCaughtUp() {
 			return
 		}
 	}
+	for rg := range e.machine.State().RangesOf(e.self) {
+		for _, rep := range rg.Replicas {
+			if rep.Node == e.self && uint64(rep.ID) > e.inherited.Load() {
+				e.inherited.Store(uint64(rep.ID))
+			}
+		}
+	}
 	e.ready.Store(true)
 	e.adopt()
 	e.Wake()
@@ -186,7 +195,20 @@ func (e *Engine) loop() {
 			e.turn(st, r)
 		}
 		e.promoter.kick()
+		e.settleLater(st, ranges)
 	}
+}
+
+// settleLater hands the ranges to the slow workers; where many directories are to be made, those are made together first.
+func (e *Engine) settleLater(st *fsm.State, ranges []vtop.Range) {
+	if len(ranges) < 2 {
+		e.slow.add(ranges...)
+		return
+	}
+	e.goroutine(func() {
+		e.createMissing(st, ranges)
+		e.slow.add(ranges...)
+	})
 }
 
 // turn does at once what can be done at once, and hands the rest to the slow workers and the promoter.
@@ -200,7 +222,6 @@ func (e *Engine) turn(st *fsm.State, r vtop.Range) {
 		gone := fmt.Errorf("%w: the metadata names no replica of range %s on this node", vtop.ErrUnknownRange, r)
 		s.stopLeading(gone)
 		s.stopFollowing(gone)
-		e.slow.add(r)
 		return
 	}
 	held := rg.Lease.HeldBy(e.self, e.cfg.Incarnation)
@@ -216,7 +237,6 @@ func (e *Engine) turn(st *fsm.State, r vtop.Range) {
 	case held && mine.CanVote():
 		e.promoter.add(s, rg, mine)
 	}
-	e.slow.add(r)
 	if s.leading.Load() == nil {
 		e.watches.moved(r) // whoever waits for this node to lead looks again
 	}

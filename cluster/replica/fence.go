@@ -82,6 +82,13 @@ func (e *Engine) promise(ctx context.Context, grant uint64, asks []protocol.Ask)
 	if err := e.machine.WaitApplied(wait, grant); err != nil {
 		return nil, fmt.Errorf("%w: node %q has applied %d, the grant is at %d", vtop.ErrNotReady, e.self, e.machine.Applied(), grant)
 	}
+	if len(asks) > 1 {
+		ranges := make([]vtop.Range, len(asks))
+		for i, ask := range asks {
+			ranges[i] = ask.Lease.Range
+		}
+		e.createMissing(e.machine.State(), ranges)
+	}
 	answers := make([]promised, len(asks))
 	logs := make([]*storage.Log, len(asks))
 	each(len(asks), func(i int) { logs[i], answers[i] = e.prepare(ctx, asks[i]) })

@@ -55,13 +55,17 @@ func (e *Engine) clear(s *slot, st *fsm.State) {
 		}
 		f.session.refuse(f, fmt.Errorf("%w: range %s has no replica on node %q", vtop.ErrUnknownRange, s.r, e.self))
 	}
+	if rg, ok := st.Range(s.r); ok {
+		if why, lost := lostOn(rg, e.self); lost {
+			s.become(RoleLost, why)
+			return // nothing has taken its place yet: the bytes may be wanted
+		}
+	}
 	if e.store.Get(s.r) != nil || s.opened() != nil {
 		s.forgetLog()
 		var err error
 		if st.Deleted(s.r.Topic) {
 			err = e.store.Delete(s.r)
-		} else if rg, ok := st.Range(s.r); ok && keepsLost(rg, e.self) {
-			return // lost, and nothing has taken its place yet: the bytes may be wanted
 		} else {
 			err = e.store.SetAside(s.r, "the metadata names no replica of it on this node")
 		}
@@ -79,14 +83,14 @@ func (e *Engine) clear(s *slot, st *fsm.State) {
 	}
 }
 
-// keepsLost reports whether the node still has a lost replica of the range in the metadata.
-func keepsLost(rg *fsm.Range, self vtop.NodeName) bool {
+// lostOn says why the node's replica of the range is lost in the metadata, if it is.
+func lostOn(rg *fsm.Range, self vtop.NodeName) (why string, lost bool) {
 	for _, rep := range rg.Replicas {
-		if rep.Node == self {
-			return true
+		if rep.Node == self && rep.Lost != "" {
+			return rep.Lost, true
 		}
 	}
-	return false
+	return "", false
 }
 
 // openSlow returns the open, healthy log of the replica that the metadata names, making its directory where that is
@@ -106,7 +110,7 @@ func (e *Engine) openSlow(s *slot, st *fsm.State, rg *fsm.Range, mine fsm.Replic
 		found = nil
 	}
 	if found == nil {
-		if rg.EverStarted() && mine.Role == fsm.Voter {
+		if rg.EverStarted() && mine.Role == fsm.Voter && !e.isNew(mine.ID) {
 			return nil, e.lose(s, mine, "its directory is missing, though the range has begun to serve")
 		}
 		made, err := e.store.Create(s.r, mine.ID, 0)
@@ -120,7 +124,9 @@ func (e *Engine) openSlow(s *slot, st *fsm.State, rg *fsm.Range, mine fsm.Replic
 	s.mu.Lock()
 	s.log, s.replica = found, mine.ID
 	s.promise, s.reconciled = protocol.Promise{}, protocol.Compared{}
-	s.becomeLocked(RoleIdle, "")
+	if s.role == RoleLost || s.role == RoleFailed {
+		s.becomeLocked(RoleIdle, "")
+	}
 	s.mu.Unlock()
 	if t, ok := st.Topic(s.r.Topic); ok {
 		found.SetSegmentBytes(topicconfig.Parse(t.Config).SegmentBytes)
@@ -132,6 +138,10 @@ func (e *Engine) openSlow(s *slot, st *fsm.State, rg *fsm.Range, mine fsm.Replic
 	}
 	return found, e.checkHealth(s, rg, mine, found)
 }
+
+// isNew reports whether the replica id was given out in this life of the node, after it had caught up: then no directory
+// of it was ever here, and an empty one forgets nothing, though others may have begun to serve already (I10).
+func (e *Engine) isNew(id vtop.ReplicaID) bool { return id > vtop.ReplicaID(e.inherited.Load()) }
 
 // makeRoom sets the directory of another replica id aside: a lost one whose successor is this, or one that the
 // metadata no longer knows.

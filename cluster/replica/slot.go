@@ -36,7 +36,8 @@ type slot struct {
 	reconciled protocol.Compared
 	// contradiction says why the log is quarantined by the metadata (I8); empty if it is not.
 	contradiction string
-	// told is the highest high watermark that a leader told this process; -1 if none did.
+	// told is the offset below which this replica knows its own records to be committed: a high watermark that a leader told it
+	// after it had reconciled under that leader's epoch, at most its log end then, or its own as a leader; -1 if none.
 	told vtop.Offset
 	// parked is a request to follow that waits for its turn.
 	parked *link
@@ -116,17 +117,18 @@ func (e *Engine) viewOf(st *fsm.State, rg *fsm.Range) protocol.View {
 // (I8). slow is held. It is the one place from which a log is ever cut.
 func (s *slot) reconcile(ctx context.Context, st *fsm.State, rg *fsm.Range, log *storage.Log) error {
 	s.mu.Lock()
+	known := max(s.told, 0)
 	done := s.reconciled == (protocol.Compared{Epoch: rg.Lease.Epoch, Started: rg.Started})
 	s.mu.Unlock()
 	if done {
 		return nil
 	}
 	end, _, runs := log.Position()
-	d := protocol.Reconcile(s.engine.viewOf(st, rg), runs, end)
+	d := protocol.Reconcile(s.engine.viewOf(st, rg), known, runs, end)
 	if d.Action == protocol.Quarantine {
 		return s.quarantine(d.Why)
 	}
-	cut, err := log.Reconcile(ctx, rg.Lease.Epoch, rg.Epochs, rg.Floor)
+	cut, err := log.Reconcile(ctx, rg.Lease.Epoch, rg.Epochs, known)
 	if err != nil {
 		return fmt.Errorf("reconcile under epoch %d: %w", rg.Lease.Epoch, err)
 	}

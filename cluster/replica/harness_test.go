@@ -1,0 +1,618 @@
+package replica
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"go.uber.org/goleak"
+
+	"github.com/vtop-log/vtop"
+	"github.com/vtop-log/vtop/batch"
+	"github.com/vtop-log/vtop/fsm"
+	"github.com/vtop-log/vtop/storage"
+	"github.com/vtop-log/vtop/storage/vfs"
+	"github.com/vtop-log/vtop/transport"
+	"github.com/vtop-log/vtop/transport/peerpb"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// patience bounds every wait of these tests. Nothing is asserted of how long anything takes.
+const patience = 30 * time.Second
+
+// ledger stands for Raft: one list of commands, applied to each node's machine by a goroutine of its own, so that a test can
+// let one lag behind.
+type ledger struct {
+	mu      sync.Mutex
+	state   *fsm.State
+	cmds    []fsm.Command
+	grown   chan struct{}
+	refuses func(fsm.Command) error // before it is taken; nil takes all
+}
+
+func newLedger() *ledger { return &ledger{state: fsm.NewState(), grown: make(chan struct{})} }
+
+func (l *ledger) propose(cmd fsm.Command) (fsm.Outcome, error) {
+	raw, err := fsm.Encode(cmd)
+	if err != nil {
+		return fsm.Outcome{}, err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.refuses != nil {
+		if err := l.refuses(cmd); err != nil {
+			return fsm.Outcome{}, err
+		}
+	}
+	copied, err := fsm.Decode(raw)
+	if err != nil {
+		return fsm.Outcome{}, err
+	}
+	next, outs := l.state.Apply(uint64(len(l.cmds))+1, copied)
+	l.state, l.cmds = next, append(l.cmds, copied)
+	close(l.grown)
+	l.grown = make(chan struct{})
+	return outs[0], nil
+}
+
+// next returns the command at index and a channel that is closed when there is one.
+func (l *ledger) next(index uint64) (fsm.Command, <-chan struct{}) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if index <= uint64(len(l.cmds)) {
+		return l.cmds[index-1], nil
+	}
+	return nil, l.grown
+}
+
+// cluster is some engines over loopback, with real stores.
+type cluster struct {
+	t      testing.TB
+	log    hclog.Logger
+	ledger *ledger
+	id     vtop.ClusterID
+	names  []vtop.NodeName
+	nodes  map[vtop.NodeName]*node
+	topic  vtop.TopicID
+	tune   func(vtop.NodeName, *Config)
+	store  func(vtop.NodeName, *storage.Options)
+	fs     map[vtop.NodeName]vfs.FS
+	dirs   map[vtop.NodeName]string
+}
+
+// node is one life of one node.
+type node struct {
+	c       *cluster
+	name    vtop.NodeName
+	machine *fsm.Machine
+	store   *storage.Store
+	mux     *transport.Mux
+	dialer  *transport.Dialer
+	client  *transport.Client
+	engine  *Engine
+	self    transport.Self
+
+	stop chan struct{}
+	wg   sync.WaitGroup
+	gate sync.Mutex // held: the machine applies nothing
+	goal uint64     // the index that stood when the node started
+
+	mu  sync.Mutex
+	cut map[vtop.NodeName]bool // nothing is dialed to these
+}
+
+type option func(*cluster)
+
+func withConfig(fn func(vtop.NodeName, *Config)) option { return func(c *cluster) { c.tune = fn } }
+func withStore(fn func(vtop.NodeName, *storage.Options)) option {
+	return func(c *cluster) { c.store = fn }
+}
+func withCrashFS() option {
+	return func(c *cluster) {
+		for i, name := range c.names {
+			c.fs[name] = vfs.NewCrashFS(uint64(i) + 1)
+		}
+	}
+}
+
+// newCluster starts nodes a, b, c, … and creates a topic of some ranges with a voter on each node.
+func newCluster(t testing.TB, nodes, ranges int, opts ...option) *cluster {
+	t.Helper()
+	level := hclog.Error
+	if os.Getenv("VTOP_TEST_LOG") != "" {
+		level = hclog.LevelFromString(os.Getenv("VTOP_TEST_LOG"))
+	}
+	c := &cluster{t: t, ledger: newLedger(), nodes: map[vtop.NodeName]*node{}, fs: map[vtop.NodeName]vfs.FS{}, dirs: map[vtop.NodeName]string{},
+		log: hclog.New(&hclog.LoggerOptions{Level: level, Output: os.Stderr})}
+	for i := range nodes {
+		c.names = append(c.names, vtop.NodeName(rune('a'+i)))
+	}
+	for _, opt := range opts {
+		opt(c)
+	}
+	c.id = uuid()
+	c.mustPropose(&fsm.BootstrapCluster{ID: c.id, Level: fsm.LevelMax})
+	for _, name := range c.names {
+		c.dirs[name] = "/store"
+		if c.fs[name] == nil {
+			c.fs[name], c.dirs[name] = vfs.OS(), t.TempDir()
+		}
+		c.start(name)
+	}
+	for _, n := range c.nodes {
+		c.await("the engine to catch up", n.engine.caughtUp)
+	}
+	c.topic = c.createTopic("events", ranges, nil, c.names...)
+	t.Cleanup(c.close)
+	return c
+}
+
+func uuid() (u vtop.UUID) {
+	for i := range u {
+		u[i] = byte(rand.N(255) + 1)
+	}
+	return u
+}
+
+func (c *cluster) createTopic(name string, ranges int, config map[string]string, on ...vtop.NodeName) vtop.TopicID {
+	c.t.Helper()
+	cmd := &fsm.CreateTopic{ID: uuid(), Name: name, Config: config}
+	for range ranges {
+		cmd.Ranges = append(cmd.Ranges, on)
+	}
+	c.mustPropose(cmd)
+	return cmd.ID
+}
+
+func (c *cluster) r(index int) vtop.Range { return vtop.Range{Topic: c.topic, Index: int32(index)} }
+
+func (c *cluster) mustPropose(cmd fsm.Command) fsm.Outcome {
+	c.t.Helper()
+	out, err := c.ledger.propose(cmd)
+	if err == nil {
+		err = out.Err()
+	}
+	for _, item := range out.Items {
+		if err == nil {
+			err = item.Err()
+		}
+	}
+	if err != nil {
+		c.t.Fatalf("propose %s: %v", cmd.Op(), err)
+	}
+	return out
+}
+
+// start opens the node's store and brings a new life of it into the cluster.
+func (c *cluster) start(name vtop.NodeName) *node {
+	c.t.Helper()
+	n := &node{c: c, name: name, stop: make(chan struct{}), cut: map[vtop.NodeName]bool{}}
+	n.machine = fsm.New(fsm.Options{})
+	opt := storage.Options{Fence: n.machine.Leases(), Log: c.log.Named(string(name)), Reserve: 1, TickInterval: -1, ZeroStepBytes: 64 << 10, OpenFiles: 64}
+	if c.store != nil {
+		c.store(name, &opt)
+	}
+	var err error
+	if n.store, err = storage.Open(c.fs[name], c.dirs[name], opt); err != nil {
+		c.t.Fatalf("open store of %s: %v", name, err)
+	}
+	id := n.store.Identity()
+	if id.Cluster.IsZero() {
+		if err := n.store.SetCluster(c.id); err != nil {
+			c.t.Fatal(err)
+		}
+	}
+	old, known := c.state().Node(name)
+	reg := &fsm.RegisterNode{Name: name, Identity: fsm.Identity{
+		Storage: id.Storage, RaftID: string(name), Incarnation: id.Incarnation, BootNonce: uuid(), MaxLevel: fsm.LevelMax,
+		Addresses: fsm.Addresses{Peer: "127.0.0.1:1", Kafka: "127.0.0.1:1", Gossip: "127.0.0.1:1", Admin: "127.0.0.1:1"},
+	}}
+	if known {
+		reg.Expected = old.Incarnation
+	}
+	c.mustPropose(reg)
+	n.self = transport.Self{Name: name, Cluster: c.id, Generation: 1, Storage: id.Storage, Incarnation: id.Incarnation, ServerID: string(name)}
+	n.machine.Leases().SetIdentity(name, id.Incarnation)
+	n.machine.Leases().SetDeadline(1000 * time.Hour)
+	n.goal = c.state().Index()
+	n.listen()
+	n.run()
+	c.nodes[name] = n
+	addresses.Store(addressKey{c, name}, n.mux.Addr().String())
+	return n
+}
+
+func (n *node) listen() {
+	opt := transport.Options{Self: func() transport.Self { return n.self }, Log: n.c.log}
+	var err error
+	if n.mux, err = transport.Listen("127.0.0.1:0", opt); err != nil {
+		n.c.t.Fatal(err)
+	}
+	if n.dialer, err = transport.NewDialer(opt); err != nil {
+		n.c.t.Fatal(err)
+	}
+	if n.client, err = transport.NewClient(opt); err != nil {
+		n.c.t.Fatal(err)
+	}
+}
+
+func (n *node) run() {
+	cfg := Config{
+		Self: n.name, Incarnation: n.self.Incarnation, Machine: n.machine, Store: n.store, Network: n,
+		Propose: n.propose, CaughtUp: func() bool { return n.machine.Applied() >= n.goal }, Log: n.c.log.Named(string(n.name)),
+		DutyInterval: -1, HealInterval: -1,
+	}
+	if n.c.tune != nil {
+		n.c.tune(n.name, &cfg)
+	}
+	var err error
+	if n.engine, err = New(cfg); err != nil {
+		n.c.t.Fatal(err)
+	}
+	n.mux.SetHandler(transport.Join(nil, n.engine, nil))
+	n.mux.HandleStream(transport.Replication, n.engine.ServeStream)
+	n.wg.Add(1)
+	go n.apply()
+}
+
+// apply is the node's Raft: it applies one command after another, unless the gate is shut.
+func (n *node) apply() {
+	defer n.wg.Done()
+	for index := uint64(1); ; {
+		cmd, grown := n.c.ledger.next(index)
+		if cmd == nil {
+			select {
+			case <-grown:
+			case <-n.stop:
+				return
+			}
+			continue
+		}
+		n.gate.Lock()
+		select {
+		case <-n.stop:
+			n.gate.Unlock()
+			return
+		default:
+		}
+		n.machine.ApplyCommands(index, cmd)
+		n.gate.Unlock()
+		index++
+	}
+}
+
+// lag keeps the node's machine where it is until the function returned is called.
+func (n *node) lag() (resume func()) {
+	n.gate.Lock()
+	return sync.OnceFunc(n.gate.Unlock)
+}
+
+func (n *node) propose(ctx context.Context, cmd fsm.Command) (fsm.Outcome, error) {
+	out, err := n.c.ledger.propose(cmd)
+	if err != nil {
+		return out, err
+	}
+	return out, n.machine.WaitApplied(ctx, out.Index)
+}
+
+// Dial and Peer are the node's Network.
+func (n *node) Dial(ctx context.Context, to vtop.NodeName) (*transport.Stream, error) {
+	target, err := n.target(to)
+	if err != nil {
+		return nil, err
+	}
+	return n.dialer.DialStream(ctx, target, transport.Replication)
+}
+
+func (n *node) target(to vtop.NodeName) (transport.Target, error) {
+	n.mu.Lock()
+	cut := n.cut[to]
+	n.mu.Unlock()
+	addr := n.c.address(to)
+	if cut || addr == "" {
+		return transport.Target{}, fmt.Errorf("%w: %s", transport.ErrUnreachable, to)
+	}
+	return transport.Target{Name: to, Addr: addr}, nil
+}
+
+func (n *node) Peer(to vtop.NodeName) Peer { return remote{n, to} }
+
+type remote struct {
+	n  *node
+	to vtop.NodeName
+}
+
+func (r remote) Fence(ctx context.Context, req *peerpb.FenceRequest) (*peerpb.FenceResponse, error) {
+	target, err := r.n.target(r.to)
+	if err != nil {
+		return nil, err
+	}
+	return r.n.client.Fence(ctx, target, req)
+}
+
+func (r remote) ReadLog(ctx context.Context, req *peerpb.ReadLogRequest) (*peerpb.ReadLogResponse, error) {
+	target, err := r.n.target(r.to)
+	if err != nil {
+		return nil, err
+	}
+	return r.n.client.ReadLog(ctx, target, req)
+}
+
+var addresses sync.Map // of *cluster and node name, since nodes start and stop while others dial
+
+type addressKey struct {
+	c    *cluster
+	name vtop.NodeName
+}
+
+func (c *cluster) address(name vtop.NodeName) string {
+	if v, ok := addresses.Load(addressKey{c, name}); ok {
+		return v.(string)
+	}
+	return ""
+}
+
+// kill ends a node as kill -9 does, as far as one process can: no farewell, no flush by the engine.
+func (c *cluster) kill(name vtop.NodeName) {
+	c.t.Helper()
+	n := c.nodes[name]
+	delete(c.nodes, name)
+	n.end(true)
+}
+
+// end stops the node's parts in the order in which the daemon does.
+func (n *node) end(abrupt bool) {
+	addresses.Delete(addressKey{n.c, n.name})
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if abrupt {
+		n.engine.kill()
+	} else {
+		_ = n.engine.Close(ctx)
+	}
+	n.mux.Close()
+	n.client.Close()
+	n.dialer.Close()
+	close(n.stop)
+	n.wg.Wait()
+	if err := n.store.Close(); err != nil && !abrupt {
+		n.c.t.Errorf("close store of %s: %v", n.name, err)
+	}
+}
+
+// kill is Close without its good manners.
+func (e *Engine) kill() {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	e.cfg.Propose = func(context.Context, fsm.Command) (fsm.Outcome, error) {
+		return fsm.Outcome{}, errors.New("the process is dead")
+	}
+	_ = e.Close(ctx)
+}
+
+func (c *cluster) close() {
+	for _, n := range c.nodes {
+		n.end(false)
+	}
+}
+
+func (c *cluster) state() *fsm.State {
+	c.ledger.mu.Lock()
+	defer c.ledger.mu.Unlock()
+	return c.ledger.state
+}
+
+func (c *cluster) rangeOf(r vtop.Range) *fsm.Range {
+	c.t.Helper()
+	rg, ok := c.state().Range(r)
+	if !ok {
+		c.t.Fatalf("no range %s", r)
+	}
+	return rg
+}
+
+// grant gives a lease to a node that runs and returns its epoch.
+func (c *cluster) grant(to vtop.NodeName, ranges ...vtop.Range) vtop.Epoch {
+	c.t.Helper()
+	cmd := &fsm.GrantLeases{}
+	for _, r := range ranges {
+		cmd.Items = append(cmd.Items, fsm.Grant{Range: r, Holder: to, Incarnation: c.nodes[to].self.Incarnation, Expected: c.rangeOf(r).LastEpoch, Reason: "test"})
+	}
+	out := c.mustPropose(cmd)
+	return out.Items[0].Epoch
+}
+
+// lead grants and waits until the node leads.
+func (c *cluster) lead(to vtop.NodeName, ranges ...vtop.Range) vtop.Epoch {
+	c.t.Helper()
+	epoch := c.grant(to, ranges...)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	n := c.nodes[to]
+	if err := n.machine.WaitApplied(ctx, c.state().Index()); err != nil {
+		c.t.Fatal(err)
+	}
+	for _, r := range ranges {
+		if err := n.engine.WaitLeading(ctx, r); err != nil {
+			d, _ := n.engine.Describe(r)
+			c.t.Fatalf("%s does not lead %s: %v (%+v)", to, r, err, d)
+		}
+	}
+	return epoch
+}
+
+// await looks again and again until ok.
+func (c *cluster) await(what string, ok func() bool) {
+	c.t.Helper()
+	deadline := time.Now().Add(patience)
+	for !ok() {
+		if time.Now().After(deadline) {
+			c.t.Fatalf("waited %s for: %s", patience, what)
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// plain makes a batch of records with these values.
+func plain(values ...string) batch.Batch { return build(nil, values...) }
+
+// idempotent makes one of an idempotent producer.
+func idempotent(id int64, sequence int32, values ...string) batch.Batch {
+	return build(&batch.Producer{ID: id, Sequence: sequence}, values...)
+}
+
+func build(p *batch.Producer, values ...string) batch.Batch {
+	spec := batch.Spec{Producer: p}
+	for _, v := range values {
+		spec.Records = append(spec.Records, batch.Record{Timestamp: 1000, Value: []byte(v)})
+	}
+	return batch.Build(spec)
+}
+
+// send appends a batch and returns where its answer will be.
+func (n *node) send(r vtop.Range, acks int16, b batch.Batch) <-chan Result {
+	answer := make(chan Result, 2)
+	n.engine.Append(context.Background(), r, AnyEpoch, b, acks, func(res Result) { answer <- res })
+	return answer
+}
+
+// produce sends and waits.
+func (n *node) produce(r vtop.Range, values ...string) Result {
+	n.c.t.Helper()
+	return n.c.answer(n.send(r, -1, plain(values...)))
+}
+
+func (c *cluster) answer(ch <-chan Result) Result {
+	c.t.Helper()
+	select {
+	case res := <-ch:
+		return res
+	case <-time.After(patience):
+		c.t.Fatalf("no answer to an append within %s", patience)
+		return Result{}
+	}
+}
+
+// mustProduce produces and fails the test if it is not acknowledged.
+func (n *node) mustProduce(r vtop.Range, values ...string) vtop.Offset {
+	n.c.t.Helper()
+	res := n.produce(r, values...)
+	if res.Err != nil {
+		n.c.t.Fatalf("produce on %s: %v", n.name, res.Err)
+	}
+	return res.Base
+}
+
+// readLog reads a replica's own log from its start to its end, whoever leads.
+func (n *node) readLog(r vtop.Range) []string {
+	n.c.t.Helper()
+	log := n.store.Get(r)
+	if log == nil {
+		n.c.t.Fatalf("%s has no log of %s", n.name, r)
+	}
+	var out []string
+	for at, end := log.Start(), log.End(); at < end; {
+		raw, next, _, err := log.Read(at, 1<<20, end, nil)
+		if err != nil || len(raw) == 0 {
+			n.c.t.Fatalf("read %s at %d: %d bytes, %v", n.name, at, len(raw), err)
+		}
+		for b, err := range batch.All(raw) {
+			if err != nil {
+				n.c.t.Fatal(err)
+			}
+			if err := b.Records(1<<20, func(rec batch.Record) error {
+				out = append(out, fmt.Sprintf("%d@%d=%s", rec.Offset, b.Epoch(), rec.Value))
+				return nil
+			}); err != nil && !errors.Is(err, io.EOF) {
+				n.c.t.Fatal(err)
+			}
+		}
+		at = next
+	}
+	return out
+}
+
+// awaitSame waits until all nodes have the leader's log, durable, and returns it (K5).
+func (c *cluster) awaitSame(leader vtop.NodeName, r vtop.Range) []string {
+	c.t.Helper()
+	end := c.nodes[leader].store.Get(r).End()
+	for _, name := range c.names {
+		if n := c.nodes[name]; n != nil {
+			c.await(fmt.Sprintf("%s to reach %d", name, end), func() bool {
+				log := n.store.Get(r)
+				return log != nil && log.Durable() == end && log.End() == end
+			})
+		}
+	}
+	want := c.nodes[leader].readLog(r)
+	for _, name := range c.names {
+		if n := c.nodes[name]; n != nil {
+			c.await(fmt.Sprintf("K5: %s to have what %s has: %v", name, leader, want), func() bool {
+				log := n.store.Get(r)
+				return log.End() == end && log.Durable() == end && fmt.Sprint(n.readLog(r)) == fmt.Sprint(want)
+			})
+		}
+	}
+	return want
+}
+
+// isolate cuts the node off from its peers as a leader: its connections break and no new ones come about.
+func (n *node) isolate() {
+	n.mu.Lock()
+	for _, other := range n.c.names {
+		n.cut[other] = true
+	}
+	n.mu.Unlock()
+	n.engine.breakConnections()
+}
+
+// rejoin ends isolate.
+func (n *node) rejoin() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	clear(n.cut)
+}
+
+// breakConnections closes this node's connections to those that follow it, and waits until none is left.
+func (e *Engine) breakConnections() {
+	e.peersMu.Lock()
+	peers := make([]*peer, 0, len(e.peers))
+	for _, p := range e.peers {
+		peers = append(peers, p)
+	}
+	e.peersMu.Unlock()
+	for _, p := range peers {
+		for {
+			p.mu.Lock()
+			stream := p.stream
+			p.mu.Unlock()
+			if stream == nil {
+				break
+			}
+			stream.Close()
+			time.Sleep(time.Millisecond)
+		}
+	}
+}
+
+// stallFollower keeps one leader from feeding one follower.
+func (c *cluster) stallFollower(leader, follower vtop.NodeName) (resume func()) {
+	n := c.nodes[leader]
+	n.mu.Lock()
+	n.cut[follower] = true
+	n.mu.Unlock()
+	n.engine.breakConnections()
+	return func() {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		delete(n.cut, follower)
+	}
+}
