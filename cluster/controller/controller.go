@@ -149,6 +149,11 @@ func (c *Controller) acknowledge(ctx context.Context) {
 		if !c.cfg.Quorum.IsLeader() {
 			continue
 		}
+		for n := range c.cfg.Machine.State().Nodes() {
+			if n.Name != c.cfg.Self && n.State != fsm.NodeGone {
+				c.cfg.Receiver.Look(ctx, n.Name, n.Incarnation)
+			}
+		}
 		pending, term := c.cfg.Receiver.Pending(), c.cfg.Quorum.Term()
 		asked := c.cfg.Clock()
 		verify, cancel := context.WithTimeout(ctx, time.Second)

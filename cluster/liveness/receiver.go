@@ -31,6 +31,7 @@ type Receiver struct {
 
 	mu      sync.Mutex
 	streams map[vtop.NodeName]*inbound
+	looking map[vtop.NodeName]bool
 }
 
 type inbound struct {
@@ -42,7 +43,7 @@ type inbound struct {
 
 // NewReceiver makes a receiver; Serve is its stream handler.
 func NewReceiver(cfg ReceiverConfig) *Receiver {
-	return &Receiver{cfg: cfg, streams: map[vtop.NodeName]*inbound{}}
+	return &Receiver{cfg: cfg, streams: map[vtop.NodeName]*inbound{}, looking: map[vtop.NodeName]bool{}}
 }
 
 // Serve reads beats from one stream until it breaks, then looks whether the process is still there.
@@ -63,10 +64,8 @@ func (r *Receiver) Serve(ctx context.Context, s *transport.Stream) {
 	if !current || ctx.Err() != nil {
 		return
 	}
-	r.cfg.Tracker.Lost(peer.Name, peer.Incarnation, false)
-	if r.refused(ctx, peer.Name) {
+	if r.refused(ctx, peer.Name) && r.cfg.Tracker.Lost(peer.Name, peer.Incarnation, true) {
 		r.cfg.Log.Warn("node is gone: connection lost and refused", "node", peer.Name)
-		r.cfg.Tracker.Lost(peer.Name, peer.Incarnation, true)
 		r.cfg.Evidence(peer.Name)
 	}
 }
@@ -110,6 +109,29 @@ func healthOf(b *peerpb.Beat, life vtop.Incarnation) Health {
 // worth reports whether a node says something new enough to look at once.
 func worth(last, now Health) bool {
 	return last.Incarnation != now.Incarnation || last.DiskFailing != now.DiskFailing || last.NoSpace != now.NoSpace || last.Leaving != now.Leaving
+}
+
+// Look dials a node that has no stream here, unless that is going on already: a Raft leader that has just started
+// never had a stream from a node that died before, and would else wait out the whole silence limit. life is the
+// registered incarnation. It returns at once; what is found goes to the Tracker.
+func (r *Receiver) Look(ctx context.Context, node vtop.NodeName, life vtop.Incarnation) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.streams[node] != nil || r.looking[node] {
+		return
+	}
+	r.looking[node] = true
+	go func() {
+		gone := r.refused(ctx, node)
+		r.mu.Lock()
+		delete(r.looking, node)
+		gone = gone && r.streams[node] == nil
+		r.mu.Unlock()
+		if gone && r.cfg.Tracker.Lost(node, life, true) {
+			r.cfg.Log.Warn("node is gone: connection refused", "node", node)
+			r.cfg.Evidence(node)
+		}
+	}()
 }
 
 // refused dials the node: a refusal proves that no process listens there. All else proves nothing.

@@ -121,7 +121,7 @@ func (s *Sender) adjust(voters []transport.Target) {
 func (s *Sender) keep(ctx context.Context, l *link) {
 	defer s.wg.Done()
 	defer l.cancel()
-	pause := s.cfg.Interval
+	pause := s.cfg.Interval / 4
 	for ctx.Err() == nil {
 		started := s.cfg.Clock()
 		err := s.beat(ctx, l)
@@ -139,7 +139,7 @@ func (s *Sender) keep(ctx context.Context, l *link) {
 		case <-ctx.Done():
 		case <-time.After(pause):
 		}
-		pause = min(max(2*pause, s.cfg.Interval/4), 5*s.cfg.Interval)
+		pause = min(max(2*pause, s.cfg.Interval/4), 2*s.cfg.Interval)
 	}
 }
 

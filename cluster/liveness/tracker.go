@@ -51,8 +51,7 @@ type record struct {
 	health  Health
 	seq     uint64
 	last    time.Duration // of the last beat, or of the first question
-	refused bool          // the connection broke and nobody listens: the process is gone
-	lost    bool          // the connection broke; not yet known why
+	refused bool          // nobody listens at its port: the process is gone
 }
 
 // Tracker holds the last beats of all nodes. It is safe for concurrent use and never blocks.
@@ -82,17 +81,18 @@ func (t *Tracker) Beat(node vtop.NodeName, seq uint64, h Health) bool {
 	return true
 }
 
-// Lost notes that the beat connection of a life of node broke; refused, that dialling it again was refused: no
-// process listens there. Evidence against an older life than the last heard of is ignored.
-func (t *Tracker) Lost(node vtop.NodeName, life vtop.Incarnation, refused bool) {
+// Lost notes that the beat connection of a life of node broke; refused, that dialling it was refused: no
+// process listens there. Evidence against an older life than the last heard of is ignored. It returns whether the
+// verdict has changed.
+func (t *Tracker) Lost(node vtop.NodeName, life vtop.Incarnation, refused bool) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	r := t.recordLocked(node)
-	if life < r.health.Incarnation {
-		return
+	if life < r.health.Incarnation || r.refused {
+		return false
 	}
-	r.lost = true
-	r.refused = r.refused || refused
+	r.refused = refused
+	return refused
 }
 
 // Seq returns the number of the last beat of node, to be acknowledged once leadership was verified after it.
