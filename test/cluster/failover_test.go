@@ -107,27 +107,6 @@ func TestFailover_RestartInsideTheLeaseTakesANewEpoch(t *testing.T) {
 	}
 }
 
-// A holder is paused for three lease times with records in its socket buffers. When it wakes it acknowledges and
-// admits nothing; what had passed the check before may be in its file, and is cut (I3, I7, A1 of the faults).
-func TestPause_HolderWakesAfterThreeLeaseTimes(t *testing.T) {
-	const lease = 9 * time.Second
-	c := harness.Start(t, harness.Options{Nodes: 3, Flags: append([]string{"--lease-time", lease.String()}, steady...)})
-	createTopic(t, c, "ledger", 1, 3)
-	ledger := harness.StartLedger(t, c.Bootstrap(), "ledger", harness.LedgerOptions{Ranges: 1, InFlight: 64})
-	ledger.WaitMore(100, 30*time.Second)
-	holder, before := c.Holder("ledger", 0)
-	holder.Pause()
-	ledger.WaitMore(100, 60*time.Second)
-	time.Sleep(3 * lease)
-	holder.Resume()
-	ledger.WaitMore(200, 60*time.Second)
-	now, after := c.Holder("ledger", 0)
-	if after.Epoch <= before.Epoch || now == holder && after.Epoch == before.Epoch {
-		t.Fatalf("lease before %+v, after %+v", before, after)
-	}
-	c.VerifyLedger("ledger", ledger.Stop(60*time.Second))
-}
-
 // SIGTERM hands the leases over, loses nothing and ends with 0 within ten seconds, one node after the other.
 func TestStop_RollingRestartLosesNothing(t *testing.T) {
 	c := harness.Start(t, harness.Options{Nodes: 3, Flags: steady})

@@ -217,11 +217,11 @@ func (c *Cluster) Node(name string) *Node {
 	return nil
 }
 
-// Running gives the nodes whose process runs.
+// Running gives the nodes whose process runs and isn't paused.
 func (c *Cluster) Running() []*Node {
 	var out []*Node
 	for _, n := range c.Nodes {
-		if n.Runs() {
+		if n.Runs() && !n.paused.Load() {
 			out = append(out, n)
 		}
 	}

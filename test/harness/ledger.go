@@ -57,6 +57,9 @@ func ClientOptions(seeds []string) []kgo.Opt {
 		kgo.RetryBackoffFn(func(int) time.Duration { return 20 * time.Millisecond }),
 		kgo.DialTimeout(2 * time.Second),
 		kgo.RetryTimeout(2 * time.Minute),
+		// A node that hangs is given up after eight seconds instead of twenty.
+		kgo.ProduceRequestTimeout(5 * time.Second),
+		kgo.RequestTimeoutOverhead(3 * time.Second),
 	}
 }
 

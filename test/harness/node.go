@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -32,6 +33,8 @@ type Node struct {
 
 	cluster *Cluster
 	logPath string
+
+	paused atomic.Bool
 
 	mu     sync.Mutex
 	cmd    *exec.Cmd
@@ -100,7 +103,7 @@ func (n *Node) Start() {
 	}()
 }
 
-// Runs reports whether the process runs (a paused one does).
+// Runs reports whether the process runs, paused or not.
 func (n *Node) Runs() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -147,11 +150,11 @@ func (n *Node) killQuietly() {
 	}
 }
 
-// Pause stops the process with SIGSTOP; Resume lets it go on.
-func (n *Node) Pause() { n.Signal(syscall.SIGSTOP) }
+// Pause stops the process with SIGSTOP; Resume lets it go on. A paused node runs, but is no node to be asked.
+func (n *Node) Pause() { n.Signal(syscall.SIGSTOP); n.paused.Store(true) }
 
 // Resume lets a paused process go on.
-func (n *Node) Resume() { n.Signal(syscall.SIGCONT) }
+func (n *Node) Resume() { n.Signal(syscall.SIGCONT); n.paused.Store(false) }
 
 // Stop asks for an orderly end and returns the exit code.
 func (n *Node) Stop(limit time.Duration) int {
