@@ -13,12 +13,15 @@ import (
 // steady are flags under which a two-core machine does not elect by accident while tests run.
 var steady = []string{"--log-level", "debug"}
 
-func createTopic(t *testing.T, c *harness.Cluster, name string, ranges, replicas int) {
+func createTopic(t *testing.T, c *harness.Cluster, name string, ranges, replicas int, config ...string) {
 	t.Helper()
-	var out struct {
-		Name string `json:"name"`
-	}
-	c.Running()[0].CtlJSON(&out, "topic", "create", name, "--ranges", fmt.Sprint(ranges), "--replicas", fmt.Sprint(replicas))
+	args := append([]string{"topic", "create", name, "--ranges", fmt.Sprint(ranges), "--replicas", fmt.Sprint(replicas)}, config...)
+	c.Eventually(20*time.Second, "topic "+name, func() error {
+		if _, errOut, code := c.Running()[0].Ctl(args...); code != 0 {
+			return fmt.Errorf("exit %d: %s", code, errOut) // the first second of a cluster: not all nodes are known alive
+		}
+		return nil
+	})
 	for i := range ranges {
 		c.Holder(name, int32(i))
 	}

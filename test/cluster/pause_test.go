@@ -35,7 +35,7 @@ func pauseHolder(t *testing.T, c *harness.Cluster, ledger *harness.Ledger, leade
 	var raws []*harness.Raw
 	for _, acks := range []int16{-1, 1} {
 		raw := harness.DialRaw(t, holder.Kafka)
-		if code := mustProduce(t, raw, acks, 0); code != 0 {
+		if code := mustProduce(t, raw, acks, harness.NotInLedger); code != 0 {
 			t.Fatalf("acks %d: a record before the pause is answered with code %d", acks, code)
 		}
 		raws = append(raws, raw)
