@@ -92,20 +92,13 @@ func (m *Meta) waitFor(say *complain, text string, args ...any) {
 // settlePledge sees whether the pledged birth became a cluster, or is void.
 func (m *Meta) settlePledge(p *birth, answers []answer) (settled bool, err error) {
 	for _, a := range answers {
-		if a.resp == nil {
-			continue
-		}
-		if a.cluster() == p.Cluster {
-			if f, ok := p.member(m.name()); ok && f.sameDisk(m.asMember()) {
-				_, err = m.born.decide(p.Cluster)
-			} else {
-				_, err = m.born.join(p.Cluster, a.resp.GetGeneration())
-			}
+		if a.resp != nil && a.cluster() == p.Cluster && p.has(m.asMember()) {
+			_, err = m.born.join(p.Cluster, a.resp.GetGeneration(), p, m.asMember())
 			return true, err
 		}
 	}
 	for _, a := range answers {
-		if a.resp == nil || a.name() != p.Coordinator || p.Coordinator == m.name() {
+		if a.resp == nil || a.name() != p.Coordinator || p.Coordinator == m.name() || a.cluster() == p.Cluster {
 			continue
 		}
 		theirs, _ := transport.UUIDFrom("pledge.cluster_id", a.resp.GetPledge().GetClusterId())
@@ -117,7 +110,9 @@ func (m *Meta) settlePledge(p *birth, answers []answer) (settled bool, err error
 	return false, nil
 }
 
-// joinFound makes the one cluster that answered this node's own.
+// joinFound makes the one cluster that answered this node's own. A founding disk does so at once, since the cluster
+// needs it to live. Any other waits until a member has caught up with a leader: a cluster whose founders lost
+// their disks before a majority acted is never heard of again, and must not keep the others.
 func (m *Meta) joinFound(st bornState, clusters map[string][]string, answers []answer, say *complain) error {
 	var id string
 	for id = range clusters {
@@ -132,11 +127,29 @@ func (m *Meta) joinFound(st bornState, clusters map[string][]string, answers []a
 			"cluster", describe(clusters), "birth", st.Pledge.String())
 		return nil
 	}
+	b := birthOf(id, answers)
+	founder := b != nil && b.has(m.asMember())
 	for _, a := range answers {
-		if a.resp != nil && a.cluster() == id {
+		if a.resp != nil && a.cluster() == id && (founder || a.resp.GetCaughtUp()) {
 			m.log.Info("found a cluster", "cluster", id, "at", a.addr, "node", a.name())
-			_, err := m.born.join(id, a.resp.GetGeneration())
+			_, err := m.born.join(id, a.resp.GetGeneration(), b, m.asMember())
 			return err
+		}
+	}
+	m.waitFor(say, "found a cluster, and waits until it has a leader", "cluster", describe(clusters))
+	return nil
+}
+
+// birthOf is how the cluster was born, by whoever answered and knows it; nil if nobody does.
+func birthOf(cluster string, answers []answer) *birth {
+	for _, a := range answers {
+		if a.cluster() != cluster {
+			continue
+		}
+		p := a.resp.GetPledge()
+		b, err := birthFrom(p.GetClusterId(), p.GetCoordinator(), p.GetMembers())
+		if err == nil && b.Cluster == cluster {
+			return b
 		}
 	}
 	return nil

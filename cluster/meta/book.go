@@ -38,6 +38,7 @@ type peer struct {
 // For one Raft server the higher incarnation wins, and the later word among equals; so a node that came back
 // elsewhere is found there, and one that speaks from the past is not believed.
 type book struct {
+	fs   vfs.FS
 	path string
 
 	mu sync.Mutex
@@ -52,9 +53,9 @@ type bookState struct {
 }
 
 // openBook reads the file if it is there; one that cannot be read is forgotten, since it only holds hints.
-func openBook(dir string) (*book, error) {
-	b := &book{path: filepath.Join(dir, bookFile), peers: map[string]peer{}}
-	raw, err := vfs.ReadFile(vfs.OS(), b.path, maxBook)
+func openBook(fsys vfs.FS, dir string) (*book, error) {
+	b := &book{fs: fsys, path: filepath.Join(dir, bookFile), peers: map[string]peer{}}
+	raw, err := vfs.ReadFile(fsys, b.path, maxBook)
 	if errors.Is(err, fs.ErrNotExist) {
 		return b, nil
 	}
@@ -170,7 +171,7 @@ func (b *book) save() error {
 	b.mu.Unlock()
 	raw, err := json.MarshalIndent(st, "", "  ")
 	if err == nil {
-		err = vfs.WriteFileAtomic(vfs.OS(), b.path, append(raw, '\n'))
+		err = vfs.WriteFileAtomic(b.fs, b.path, append(raw, '\n'))
 	}
 	if err != nil {
 		b.mu.Lock()

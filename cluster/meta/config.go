@@ -13,6 +13,7 @@ import (
 
 	"github.com/vtop-log/vtop"
 	"github.com/vtop-log/vtop/fsm"
+	"github.com/vtop-log/vtop/storage/vfs"
 	"github.com/vtop-log/vtop/transport"
 	"github.com/vtop-log/vtop/transport/peerpb"
 )
@@ -49,6 +50,8 @@ type Config struct {
 	// RaftDir holds raft.db and the snapshots, StateDir the node's pledge and its remembered peers. They are
 	// two so that raft.db can be thrown away without forgetting which cluster the node belongs to.
 	RaftDir, StateDir string
+	// FS holds StateDir; default vfs.OS(). RaftDir is always on the real disk, since bbolt maps its file.
+	FS vfs.FS
 
 	// Addresses are where others reach the node. Peer is required. Without Gossip there is no gossip.
 	Addresses fsm.Addresses
@@ -126,6 +129,9 @@ func (c *Config) complete() error {
 	setDefault(&c.TrailingBytes, uint64(defaultSnapshotBytes))
 	setDefault(&c.TrailingLogs, uint64(defaultTrailingLogs))
 	setDefault(&c.SnapshotThreshold, uint64(defaultThreshold))
+	if c.FS == nil {
+		c.FS = vfs.OS()
+	}
 	if c.Log == nil {
 		c.Log = hclog.NewNullLogger()
 	}

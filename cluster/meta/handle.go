@@ -76,7 +76,7 @@ func (b *birth) pb() *peerpb.PledgeState {
 // Pledge implements transport.MetaHandler. A granted pledge is durable when it returns.
 func (h handler) Pledge(_ context.Context, from transport.Caller, req *peerpb.PledgeRequest) (*peerpb.PledgeResponse, error) {
 	m := h.m
-	b, err := birthFrom(req)
+	b, err := birthFrom(req.GetClusterId(), req.GetCoordinator().GetName(), req.GetMembers())
 	if err != nil {
 		return nil, err
 	}
@@ -102,22 +102,22 @@ func (h handler) Pledge(_ context.Context, from transport.Caller, req *peerpb.Pl
 	case errors.Is(err, errPledged):
 		return refuse(err.Error()), nil
 	case err != nil:
-		return nil, fmt.Errorf("%w: %w", vtop.ErrStorage, err)
+		return nil, err
 	}
 	m.log.Info("pledged", "birth", b.String())
 	return &peerpb.PledgeResponse{Granted: true, Pledge: st.Pledge.pb(), Node: m.nodeInfo()}, nil
 }
 
-func birthFrom(req *peerpb.PledgeRequest) (*birth, error) {
-	if len(req.GetMembers()) > maxMembers {
-		return nil, fmt.Errorf("%w: pledge with %d members, at most %d", transport.ErrInvalid, len(req.GetMembers()), maxMembers)
+func birthFrom(cluster []byte, coordinator string, members []*peerpb.PledgeMember) (*birth, error) {
+	if len(members) > maxMembers {
+		return nil, fmt.Errorf("%w: birth with %d members, at most %d", transport.ErrInvalid, len(members), maxMembers)
 	}
-	id, err := transport.UUIDFrom("cluster_id", req.GetClusterId())
+	id, err := transport.UUIDFrom("cluster_id", cluster)
 	if err != nil {
 		return nil, err
 	}
-	b := &birth{Cluster: id.String(), Coordinator: vtop.NodeName(req.GetCoordinator().GetName())}
-	for _, p := range req.GetMembers() {
+	b := &birth{Cluster: id.String(), Coordinator: vtop.NodeName(coordinator)}
+	for _, p := range members {
 		f, err := memberFrom(p)
 		if err != nil {
 			return nil, err

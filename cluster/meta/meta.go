@@ -102,10 +102,10 @@ func (m *Meta) openState() (err error) {
 			err = errors.Join(err, st.close())
 		}
 	}()
-	if m.born, err = openBorn(m.cfg.StateDir); err != nil {
+	if m.born, err = openBorn(m.cfg.FS, m.cfg.StateDir); err != nil {
 		return err
 	}
-	if m.book, err = openBook(m.cfg.StateDir); err != nil {
+	if m.book, err = openBook(m.cfg.FS, m.cfg.StateDir); err != nil {
 		m.log.Warn("remembered peers are not readable", "error", err)
 		err = nil
 	}
@@ -122,7 +122,7 @@ func (m *Meta) checkCluster() error {
 	switch {
 	case m.cfg.Cluster.IsZero():
 	case known == "":
-		if _, err := m.born.join(m.cfg.Cluster.String(), 1); err != nil {
+		if _, err := m.born.join(m.cfg.Cluster.String(), 1, nil, m.asMember()); err != nil {
 			return err
 		}
 	case known != m.cfg.Cluster.String():

@@ -52,6 +52,12 @@ func (b *birth) member(name vtop.NodeName) (member, bool) {
 	return b.Members[i], true
 }
 
+// has reports whether the disk is one of the founders.
+func (b *birth) has(disk member) bool {
+	f, ok := b.member(disk.Name)
+	return ok && f.sameDisk(disk)
+}
+
 // String names a birth for logs and refusals.
 func (b *birth) String() string {
 	names := make([]string, len(b.Members))
@@ -94,7 +100,8 @@ func (b *birth) validate() error {
 // was decided, or a cluster was found and joined). A pledge is dropped only if it is proven void: its coordinator
 // itself says that it is not founding that cluster. A cluster is never dropped.
 type bornState struct {
-	Version int    `json:"version"`
+	Version int `json:"version"`
+	// Pledge is the birth that the node takes part in; once there is a cluster, how that was born, if known.
 	Pledge  *birth `json:"pledge,omitempty"`
 	Cluster string `json:"cluster_id,omitempty"`
 	// Founder: this node is a member of the birth in Pledge, which became Cluster, and bootstraps Raft with it.
@@ -105,18 +112,21 @@ type bornState struct {
 
 // bornStore keeps bornState in a file. All methods may be called by many goroutines.
 type bornStore struct {
+	fs   vfs.FS
 	path string
 
 	mu    sync.Mutex
 	state bornState
+	// broken is the first error of a write: the file then holds the old or the new, and only a new start tells which.
+	broken error
 }
 
-func openBorn(dir string) (*bornStore, error) {
-	if err := vfs.MkdirAllSync(vfs.OS(), dir); err != nil {
+func openBorn(fsys vfs.FS, dir string) (*bornStore, error) {
+	if err := vfs.MkdirAllSync(fsys, dir); err != nil {
 		return nil, fmt.Errorf("state directory: %w", err)
 	}
-	s := &bornStore{path: filepath.Join(dir, bornFile), state: bornState{Version: bornVersion}}
-	raw, err := vfs.ReadFile(vfs.OS(), s.path, maxBornFile)
+	s := &bornStore{fs: fsys, path: filepath.Join(dir, bornFile), state: bornState{Version: bornVersion}}
+	raw, err := vfs.ReadFile(fsys, s.path, maxBornFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return s, nil
 	}
@@ -165,6 +175,9 @@ func (s *bornStore) get() bornState {
 func (s *bornStore) update(fn func(*bornState) error) (bornState, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.broken != nil {
+		return s.state, s.broken
+	}
 	next := s.state
 	if err := fn(&next); err != nil {
 		return s.state, err
@@ -173,8 +186,9 @@ func (s *bornStore) update(fn func(*bornState) error) (bornState, error) {
 	if err != nil {
 		return s.state, err
 	}
-	if err := vfs.WriteFileAtomic(vfs.OS(), s.path, append(raw, '\n')); err != nil {
-		return s.state, fmt.Errorf("keep the birth of the cluster: %w", err)
+	if err := vfs.WriteFileAtomic(s.fs, s.path, append(raw, '\n')); err != nil {
+		s.broken = fmt.Errorf("keep the birth of the cluster: %w: %w", vtop.ErrStorage, err)
+		return s.state, s.broken
 	}
 	s.state = next
 	return s.state, nil
@@ -231,8 +245,10 @@ func (s *bornStore) decide(cluster string) (bornState, error) {
 	})
 }
 
-// join makes a found cluster the node's own. A node pledged to a birth that may still be decided must not.
-func (s *bornStore) join(cluster string, generation uint64) (bornState, error) {
+// join makes a found cluster the node's own. b is how it was born, if the one who told knows it; a disk that is
+// among its founders becomes one, even if it had dropped its pledge meanwhile, because nothing else can have come
+// of that pledge. A node pledged to a birth that may still be decided must not join another.
+func (s *bornStore) join(cluster string, generation uint64, b *birth, self member) (bornState, error) {
 	return s.update(func(st *bornState) error {
 		switch {
 		case st.Cluster == cluster:
@@ -241,6 +257,12 @@ func (s *bornStore) join(cluster string, generation uint64) (bornState, error) {
 			return fmt.Errorf("%w: this node belongs to cluster %s, not to %s", errPledged, st.Cluster, cluster)
 		case st.Pledge != nil && st.Pledge.Cluster != cluster:
 			return fmt.Errorf("%w: to %s, which may still be born; cluster %s is not joined before that is settled", errPledged, st.Pledge, cluster)
+		}
+		if st.Pledge == nil && b != nil && b.Cluster == cluster {
+			st.Pledge = b
+		}
+		if st.Pledge != nil {
+			st.Founder = st.Pledge.has(self)
 		}
 		st.Cluster, st.Generation = cluster, max(generation, 1)
 		return nil

@@ -56,10 +56,8 @@ func (m *Meta) live() error {
 // start runs Raft, gossip and the loops that look after them.
 func (m *Meta) start(st bornState) error {
 	var founders []member
-	if st.Founder {
-		if f, ok := st.Pledge.member(m.name()); ok && f.sameDisk(m.asMember()) {
-			founders = st.Pledge.Members
-		}
+	if st.Founder && st.Pledge.has(m.asMember()) {
+		founders = st.Pledge.Members
 	}
 	if m.ctx.Err() != nil {
 		return context.Cause(m.ctx)

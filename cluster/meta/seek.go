@@ -97,6 +97,12 @@ func (m *Meta) seek(ctx context.Context) []answer {
 		}()
 	}
 	wg.Wait()
+	m.markSelf(out)
+	return out
+}
+
+// markSelf finds the answers that this process gave to itself.
+func (m *Meta) markSelf(out []answer) {
 	self := m.cfg.Who.Self()
 	for i := range out {
 		a := &out[i]
@@ -105,7 +111,6 @@ func (m *Meta) seek(ctx context.Context) []answer {
 			a.self, a.resp = true, nil
 		}
 	}
-	return out
 }
 
 // ask puts one Identify to one target, bounded, and learns from the answer.
