@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -16,15 +17,10 @@ import (
 // replicas take the defaults; the default number of replicas shrinks to the number of live nodes, one that was asked
 // for does not. Errors: *placement.TooFewNodesError, an *fsm.Refusal, or one whose outcome is unknown.
 func (n *Node) CreateTopic(ctx context.Context, name string, ranges int32, replicas int16, config map[string]string) (vtop.TopicID, error) {
-	state := n.State()
-	sites := n.sites(state)
 	if ranges == 0 {
 		ranges = n.cfg.DefaultRanges
 	}
-	if replicas == 0 {
-		replicas = min(n.cfg.DefaultReplicas, int16(min(len(sites), fsm.MaxReplicas)))
-	}
-	placed, err := placement.Assign(sites, int(ranges), int(replicas))
+	placed, err := n.assign(ctx, int(ranges), int(replicas))
 	if err != nil {
 		return vtop.TopicID{}, err
 	}
@@ -47,15 +43,14 @@ func (n *Node) DeleteTopic(ctx context.Context, id vtop.TopicID) error {
 // CreateRanges raises the number of ranges of a topic from `from` to `to`; it is refused if the topic has not `from`.
 // The new ranges have as many replicas as range 0.
 func (n *Node) CreateRanges(ctx context.Context, id vtop.TopicID, from, to int32) error {
-	state := n.State()
-	first, ok := state.Range(vtop.Range{Topic: id})
+	first, ok := n.State().Range(vtop.Range{Topic: id})
 	if !ok {
 		return fmt.Errorf("topic %s: %w", id, vtop.ErrUnknownRange)
 	}
 	if to <= from {
 		return fmt.Errorf("topic %s has %d ranges: want more than that, got %d", id, from, to)
 	}
-	placed, err := placement.Assign(n.sites(state), int(to-from), len(first.Voters()))
+	placed, err := n.assign(ctx, int(to-from), len(first.Voters()))
 	if err != nil {
 		return err
 	}
@@ -73,6 +68,33 @@ func (n *Node) propose(ctx context.Context, cmd fsm.Command) error {
 		return err
 	}
 	return out.Err()
+}
+
+// assignWait is how long a placement waits for nodes that are just registering: in the first second of a cluster not
+// every node has heard of every other.
+const assignWait = 3 * time.Second
+
+// assign places ranges on live nodes. 0 replicas take the default, or as many as there are nodes.
+func (n *Node) assign(ctx context.Context, ranges, replicas int) ([][]vtop.NodeName, error) {
+	ctx, cancel := context.WithTimeout(ctx, assignWait)
+	defer cancel()
+	for {
+		sites := n.sites(n.State())
+		want := replicas
+		if want == 0 {
+			want = max(1, min(int(n.cfg.DefaultReplicas), len(sites), fsm.MaxReplicas))
+		}
+		placed, err := placement.Assign(sites, ranges, want)
+		var few *placement.TooFewNodesError
+		if !errors.As(err, &few) {
+			return placed, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, err
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
 }
 
 // sites are the nodes that may take replicas: active and, as far as this node knows, alive.

@@ -72,7 +72,6 @@ type Controller struct {
 	attempts map[vtop.Range]attempt
 	fitSince map[vtop.NodeName]time.Duration
 	balanced time.Duration
-	seen     uint64 // index of the state that was last looked at and found well
 
 	mu    sync.Mutex
 	stuck map[vtop.Range]string

@@ -108,8 +108,8 @@ func (p *picture) lease(t *fsm.Topic, r *fsm.Range) adminapi.Lease {
 // leader is the holder's own word about the range under the present epoch; nil if it did not answer for it.
 func (p *picture) leader(r *fsm.Range) *adminapi.LocalRange {
 	l := p.ranges[r.Lease.Holder][r.ID]
-	if l == nil || vtop.Epoch(l.Epoch) != r.Lease.Epoch {
-		return nil
+	if l == nil || vtop.Epoch(l.Epoch) != r.Lease.Epoch || l.Role == "leading" && l.TimeLeftMS <= 0 {
+		return nil // it did not answer, or slept past its deadline and does not know yet
 	}
 	return l
 }

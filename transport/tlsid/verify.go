@@ -163,5 +163,5 @@ func CheckPlaintext(plane, addr string, id *Identity, allowed bool) error {
 		return nil
 	}
 	return fmt.Errorf("%s plane at %q would be open to the network: give --tls-cert, --tls-key and --tls-ca (see 'vtopctl cert init'), "+
-		"listen on 127.0.0.1, or say --insecure-plaintext", plane, addr)
+		"listen on 127.0.0.1, or say --allow-plaintext", plane, addr)
 }
