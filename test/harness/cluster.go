@@ -189,6 +189,12 @@ func freeAddr(t testing.TB, host string) string {
 	return ""
 }
 
+// Move gives the node other addresses from its next start on.
+func (n *Node) Move() {
+	t, host := n.cluster.T, n.cluster.opt.Host(n.Index)
+	n.Kafka, n.Peer, n.Gossip, n.Admin = freeAddr(t, host), freeAddr(t, host), freeAddr(t, host), freeAddr(t, host)
+}
+
 func (c *Cluster) founders() string {
 	var peers []string
 	for i := range c.opt.Nodes {
