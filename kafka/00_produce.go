@@ -248,6 +248,7 @@ func (c *conn) answerProduce(f *frame, out *buffer) error {
 	failed := error(nil)
 	for _, part := range p.parts[:p.used] {
 		rp := c.partAnswer(part)
+		f.note(rp.ErrorCode != 0)
 		if rp.ErrorCode != 0 && failed == nil {
 			failed = fmt.Errorf("produce to %s/%d with acks=0 refused with code %d", part.topic, part.index, rp.ErrorCode)
 		}
@@ -291,10 +292,9 @@ func (c *conn) partAnswer(part *producePart) kmsg.ProduceResponseTopicPartition 
 		err = fmt.Errorf("%w: no acknowledgement in time", vtop.ErrTimeout)
 	} else {
 		err = part.result.Err
-		rp.LogStartOffset = int64(part.result.LogStart)
 	}
 	if err == nil {
-		rp.BaseOffset = int64(part.result.Base)
+		rp.BaseOffset, rp.LogStartOffset = int64(part.result.Base), int64(part.result.LogStart)
 		c.refusals.clear(part.key)
 		return rp
 	}

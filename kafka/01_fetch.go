@@ -176,6 +176,7 @@ func (w *fetch) part(e *fetchEncoder, r vtop.Range, p *kmsg.FetchRequestTopicPar
 	e.b = result.Dst
 	w.bytes += n
 	w.final = w.final || result.Diverging != nil
+	w.frame.note(false)
 	e.close(0, result.HighWatermark, result.LogStart, result.Diverging)
 }
 
@@ -192,6 +193,7 @@ func (w *fetch) fail(e *fetchEncoder, err error, result FetchResult) {
 	} else {
 		w.final = true
 		w.conn.server.metrics.failed(keyFetch, code)
+		w.frame.note(true)
 	}
 	e.close(code, high, start, nil)
 }

@@ -73,5 +73,6 @@ func (c *call) listOffset(rp *kmsg.ListOffsetsResponseTopicPartition, r vtop.Ran
 		}
 		return
 	}
+	c.frame.note(false)
 	rp.Offset, rp.LeaderEpoch = int64(at.Offset), int32(at.Epoch)
 }

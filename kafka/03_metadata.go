@@ -49,8 +49,13 @@ func runMetadata(c *call, kreq kmsg.Request) (kmsg.Response, error) {
 		}
 		return resp, nil
 	}
-	for i := range req.Topics {
-		resp.Topics = append(resp.Topics, c.metadataNamed(v, topicName(&req.Topics[i])))
+	seen := make(map[string]bool, len(req.Topics))
+	for i := range req.Topics { // each once: a small request must not have a huge answer
+		name := topicName(&req.Topics[i])
+		if !seen[name] {
+			seen[name] = true
+			resp.Topics = append(resp.Topics, c.metadataNamed(v, name))
+		}
 	}
 	return resp, nil
 }
@@ -150,11 +155,13 @@ const alivePause = 25 * time.Millisecond
 func (c *call) leaderless(v *view, req *kmsg.MetadataRequest) []vtop.Range {
 	var out []vtop.Range
 	now := time.Now()
+	seen := make(map[vtop.TopicID]bool, len(req.Topics))
 	for i := range req.Topics {
 		t, ok := v.state.TopicByName(topicName(&req.Topics[i]))
-		if !ok {
+		if !ok || seen[t.ID] {
 			continue
 		}
+		seen[t.ID] = true
 		for r := range v.state.RangesOfTopic(t.ID) {
 			if _, led := v.leader(r); !led && c.server.leaders.fresh(r.ID, now) {
 				out = append(out, r.ID)

@@ -139,6 +139,7 @@ func (c *call) adminAnswer(err error) (int16, *string) {
 // readCode is the code of a failed read, noted in the metrics.
 func (c *call) readCode(err error) int16 {
 	code := c.server.code(faceRead, err)
+	c.frame.note(true)
 	c.server.metrics.failed(c.frame.api.key, code)
 	return code
 }

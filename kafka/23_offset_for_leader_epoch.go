@@ -36,6 +36,7 @@ func runOffsetForLeaderEpoch(c *call, kreq kmsg.Request) (kmsg.Response, error) 
 			if err != nil {
 				rp.ErrorCode = c.readCode(err)
 			} else {
+				c.frame.note(false)
 				rp.LeaderEpoch, rp.EndOffset = int32(end.Epoch), int64(end.Offset)
 			}
 			rt.Partitions = append(rt.Partitions, rp)

@@ -20,8 +20,18 @@ import (
 func runDescribeConfigs(c *call, kreq kmsg.Request) (kmsg.Response, error) {
 	req := kreq.(*kmsg.DescribeConfigsRequest)
 	resp := req.ResponseKind().(*kmsg.DescribeConfigsResponse)
+	type resource struct {
+		kind kmsg.ConfigResourceType
+		name string
+	}
+	seen := make(map[resource]bool, len(req.Resources))
 	for i := range req.Resources {
 		q := &req.Resources[i]
+		if id := (resource{q.ResourceType, q.ResourceName}); seen[id] {
+			continue // each once: a small request must not have a huge answer
+		} else {
+			seen[id] = true
+		}
 		rr := kmsg.NewDescribeConfigsResponseResource()
 		rr.ResourceType, rr.ResourceName = q.ResourceType, q.ResourceName
 		configs, err := c.describeResource(q)
@@ -66,7 +76,16 @@ func (c *call) describeResource(q *kmsg.DescribeConfigsRequestResource) ([]kmsg.
 		}
 		return topicConfigs(t.Config), nil
 	case kmsg.ConfigResourceTypeBroker:
-		return c.brokerConfigs(), nil
+		id, err := strconv.ParseInt(q.ResourceName, 10, 32)
+		if err == nil && q.ResourceName == strconv.FormatInt(id, 10) {
+			if _, ok := c.node.State().NodeByBroker(vtop.BrokerID(id)); ok {
+				return c.brokerConfigs(), nil
+			}
+		}
+		if q.ResourceName == "" { // the defaults of all brokers, which are set nowhere
+			return nil, nil
+		}
+		return nil, refuse(kerr.InvalidRequest, fmt.Sprintf("broker %.40q: no such broker id", q.ResourceName))
 	}
 	return nil, refuse(kerr.InvalidRequest, fmt.Sprintf("resource type %d: topics (2) and brokers (4) have configurations here", q.ResourceType))
 }

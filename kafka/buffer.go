@@ -8,10 +8,10 @@ import (
 // buffer is a piece of pooled memory. Whoever gets one gives it back once, and touches it no more.
 type buffer struct{ b []byte }
 
-// Pooled sizes are the powers of two from 4 KiB to 16 MiB; larger ones are left to the garbage collector.
+// Pooled sizes are the powers of two from 4 KiB to 32 MiB; larger ones are left to the garbage collector.
 const (
 	minClass = 12
-	maxClass = 24
+	maxClass = 25
 )
 
 // bufferPool keeps buffers by size class. The zero value is ready.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,6 +17,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"go.uber.org/goleak"
+
+	"github.com/vtop-log/vtop"
+	"github.com/vtop-log/vtop/batch"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -288,5 +292,75 @@ func TestKcat_FileComesBack(t *testing.T) {
 	}
 	if stored == 0 || stored > lines.Len()/3 {
 		t.Errorf("the gzip topic holds %d bytes for a file of %d: not compressed", stored, lines.Len())
+	}
+}
+
+// faulty makes the cluster refuse one append in five, for every reason that passes.
+func (c *fakeCluster) faulty(seed uint64) {
+	rng := rand.New(rand.NewPCG(seed, 1))
+	reasons := []error{vtop.ErrNoSpace, vtop.ErrStorage, vtop.ErrNotLeader, vtop.ErrTimeout, vtop.ErrFenced}
+	c.set(func(c *fakeCluster) {
+		c.refuse = func(vtop.Range, batch.Batch) error { // called under the cluster's lock
+			if rng.IntN(5) > 0 {
+				return nil
+			}
+			return fmt.Errorf("%w: injected", reasons[rng.IntN(len(reasons))])
+		}
+	})
+}
+
+// TestClient_ExactlyOnceThroughFaults: with every transient refusal and moving leases, an idempotent producer ends up
+// with each record once and in order (D1, D2).
+func TestClient_ExactlyOnceThroughFaults(t *testing.T) {
+	c := newFakeCluster(t, 3, nil)
+	r := c.topic("t", 1)[0]
+	c.faulty(1)
+	cl := newClient(t, c.seeds(), kgo.DefaultProduceTopic("t"), kgo.ProducerLinger(0), kgo.MaxBufferedRecords(64),
+		kgo.RetryBackoffFn(func(int) time.Duration { return time.Millisecond }), kgo.ProducerBatchMaxBytes(2000))
+	const n = 1500
+	for i := range n {
+		cl.Produce(testContext(t), kgo.StringRecord(fmt.Sprintf("%06d %s", i, strings.Repeat("x", 100))), func(_ *kgo.Record, err error) {
+			if err != nil {
+				t.Errorf("record %d: %v", i, err)
+			}
+		})
+		if i%100 == 99 {
+			to := c.nodes[i/100%3].name
+			c.grant(r, to, i%200 == 99)
+			c.start(r)
+		}
+	}
+	if err := cl.Flush(testContext(t)); err != nil {
+		t.Fatal(err)
+	}
+	c.set(func(c *fakeCluster) { c.refuse = nil })
+	for i, rec := range consume(t, c.seeds(), "t", n) {
+		if got := string(rec.Value[:6]); got != fmt.Sprintf("%06d", i) {
+			t.Fatalf("record %d is %s: lost, twice or out of order", i, got)
+		}
+	}
+	if end := c.log(r).end; end != n {
+		t.Errorf("log end %d, want %d: something is there twice", end, n)
+	}
+}
+
+func TestKcat_ExactlyOnceThroughFaults(t *testing.T) {
+	c := newFakeCluster(t, 1, nil)
+	r := c.topic("t", 1)[0]
+	c.faulty(2)
+	var lines bytes.Buffer
+	for i := range 600 {
+		fmt.Fprintf(&lines, "line %d\n", i)
+	}
+	file := filepath.Join(t.TempDir(), "lines")
+	if err := os.WriteFile(file, lines.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	kcat(t, nil, "-P", "-b", c.nodes[0].addr, "-t", "t", "-l", file, "-X", "enable.idempotence=true", "-X", "batch.num.messages=20",
+		"-X", "retry.backoff.ms=5", "-X", "topic.metadata.refresh.fast.interval.ms=5")
+	c.set(func(c *fakeCluster) { c.refuse = nil })
+	got := kcat(t, nil, "-C", "-b", c.nodes[0].addr, "-t", "t", "-e", "-q", "-o", "beginning")
+	if !bytes.Equal(got, lines.Bytes()) {
+		t.Fatalf("%d bytes came back of %d, log end %d", len(got), lines.Len(), c.log(r).end)
 	}
 }

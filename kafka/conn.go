@@ -25,7 +25,9 @@ type conn struct {
 	cancel context.CancelCauseFunc
 	queue  chan *frame
 
-	waiting atomic.Int32 // requests in the queue or being answered
+	waiting atomic.Int32  // requests in the queue or being answered
+	held    atomic.Int64  // bytes of requests that wait to be run
+	freed   chan struct{} // has room for one: sent when held has fallen
 
 	// Of the reader.
 	received   int64 // bytes of all complete frames so far
@@ -37,12 +39,13 @@ type conn struct {
 	timer       *time.Timer
 	fetchSize   int // size of the last fetch answer: the next buffer begins there
 	fetchCap    int // most bytes of records in one answer: falls for a client that reads slowly
+	failures    int // answers in a row that were errors throughout
 }
 
 const readBuffer = 16 << 10
 
 func newConn(s *Server, nc net.Conn, ip string) *conn {
-	c := &conn{server: s, nc: nc, ip: ip, queue: make(chan *frame, s.cfg.MaxInFlight), fetchCap: s.cfg.FetchBytes}
+	c := &conn{server: s, nc: nc, ip: ip, queue: make(chan *frame, s.cfg.MaxInFlight), freed: make(chan struct{}, 1), fetchCap: s.cfg.FetchBytes}
 	c.ctx, c.cancel = context.WithCancelCause(s.ctx)
 	c.timer = time.NewTimer(time.Hour)
 	c.timer.Stop()
@@ -94,6 +97,9 @@ func (c *conn) read() error {
 		if err := c.awaitFrame(r); err != nil {
 			return err
 		}
+		if err := c.awaitRoom(); err != nil {
+			return err
+		}
 		f, err := c.readFrame(c.ctx, r)
 		if err != nil {
 			return err
@@ -138,6 +144,28 @@ func (c *conn) awaitFrame(r *bufio.Reader) error {
 	}
 }
 
+// awaitRoom waits while this connection's requests that wait to be run hold more bytes than one client may.
+func (c *conn) awaitRoom() error {
+	for c.held.Load() > 2*int64(c.server.cfg.MaxFrame) {
+		select {
+		case <-c.freed:
+		case <-c.ctx.Done():
+			return context.Cause(c.ctx)
+		}
+	}
+	return nil
+}
+
+func (c *conn) holdBytes(n int) {
+	if c.held.Add(int64(n)); n > 0 {
+		return
+	}
+	select {
+	case c.freed <- struct{}{}:
+	default:
+	}
+}
+
 // extendRead gives the rest of a frame that has begun a fresh deadline.
 func (c *conn) extendRead() { c.nc.SetReadDeadline(time.Now().Add(c.server.cfg.FrameTimeout)) }
 
@@ -157,6 +185,9 @@ func (c *conn) write() error {
 			continue
 		}
 		err := c.answer(f, out)
+		if err == nil {
+			err = c.pace(f)
+		}
 		c.finish(f)
 		if err != nil {
 			return errors.Join(err, c.flush(out))
@@ -167,6 +198,34 @@ func (c *conn) write() error {
 			}
 		}
 	}
+}
+
+// A client that gets nothing but errors and asks again at once, as some do with a leader epoch that is too old, gets
+// its answers at a slower pace after the first few.
+const (
+	patience  = 8
+	errorPace = 50 * time.Millisecond
+)
+
+// pace holds an answer back that is the last of a long row of errors.
+func (c *conn) pace(f *frame) error {
+	switch {
+	case f.succeeded || !f.failed:
+		c.failures = 0
+		return nil
+	case c.failures < patience:
+		c.failures++
+		return nil
+	}
+	c.timer.Reset(errorPace)
+	defer c.timer.Stop()
+	select {
+	case <-c.timer.C:
+	case <-c.server.draining:
+	case <-c.ctx.Done():
+		return context.Cause(c.ctx)
+	}
+	return nil
 }
 
 // next takes a request off the queue. Without block it returns nil if none is there. ok is false at the end.

@@ -40,6 +40,8 @@ type frame struct {
 	at   time.Time
 	// produce is set on a Produce that was admitted.
 	produce *produceCall
+	// failed and succeeded say whether any part of the answer is an error, and whether any is not: see conn.pace.
+	failed, succeeded bool
 	// createErr is why topics that a Metadata asked for could not be created.
 	createErr map[string]error
 	// unsupported: ApiVersions of a version that is not served, which alone has an answer.
@@ -54,6 +56,13 @@ func (f *frame) release() {
 	s.pool.put(f.buf)
 	s.requests.release(f.reserved)
 	f.buf, f.body, f.reserved = nil, nil, 0
+	f.conn.holdBytes(-f.size)
+}
+
+// note records how one part of the answer went.
+func (f *frame) note(failed bool) {
+	f.failed = f.failed || failed
+	f.succeeded = f.succeeded || !failed
 }
 
 // readFrame takes the next request off the socket. Nothing is allocated that has not been received: the length is
@@ -84,6 +93,7 @@ func (c *conn) readFrame(ctx context.Context, r *bufio.Reader) (*frame, error) {
 		return nil, err
 	}
 	f.size, f.buf = n, c.server.pool.get(min(n, firstChunk))
+	c.holdBytes(n)
 	if err := c.readBody(ctx, r, f, n); err != nil {
 		f.release()
 		return nil, err

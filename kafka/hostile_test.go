@@ -79,9 +79,9 @@ func hostileFrames() map[string][]byte {
 		b = binary.BigEndian.AppendUint32(b, 1)
 		return append(append(b, 0xff, 0xff), body...)
 	}
-	zeros := make([]byte, 16<<20)
-	lying := append([]byte{0xff, 0xff, 0, 1, 0, 0, 0, 1, 0, 0x80, 0, 0}, zeros...)                            // Produce v3 with 8M topics of 16 MiB
-	empty := append([]byte{0xff, 0xff, 0, 1, 0, 0, 0, 1, 0, 0x2a, 0, 0}, zeros...)                            // 2.7M empty topics that are really there
+	zeros := make([]byte, 6<<20)
+	lying := append([]byte{0xff, 0xff, 0, 1, 0, 0, 0, 1, 0, 0x2f, 0, 0}, zeros...)                            // Produce v3: kmsg would make 3M topics for 6 MiB
+	empty := append([]byte{0xff, 0xff, 0, 1, 0, 0, 0, 1, 0, 0x0f, 0xff, 0}, zeros...)                         // 1M empty topics that are really there
 	metadata := append([]byte{0, 0x1f, 0, 0}, zeros[:4<<20-20]...)                                            // Metadata v0 with 2M empty names
 	tags := append([]byte{0, 1, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0x07}, zeros[:1<<20]...)                     // Metadata v9 with 2^31-1 tags
 	manyTags := append([]byte{0, 1, 0, 0, 0, 0x80, 0x80, 0x08}, bytes.Repeat([]byte{1, 0}, 130_000)...)       // 130k tags
@@ -100,8 +100,8 @@ func hostileFrames() map[string][]byte {
 		"produce v2":               whole(keyProduce, 2, lying[2:]),
 		"metadata v10":             whole(keyMetadata, 10, nil),
 		"client id beyond the end": append(length(10, 0, 3, 0, 1, 0, 0, 0, 1), 0x7f, 0xff),
-		"8M topics claimed":        whole(keyProduce, 3, lying),
-		"2.7M empty topics":        whole(keyProduce, 3, empty),
+		"3M topics claimed":        whole(keyProduce, 3, lying),
+		"1M empty topics":          whole(keyProduce, 3, empty),
 		"2M empty names":           whole(keyMetadata, 0, metadata),
 		"2^31 tags":                whole(keyMetadata, 9, tags),
 		"130k tags":                whole(keyMetadata, 9, manyTags),

@@ -1,0 +1,121 @@
+package kafka
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/vtop-log/vtop"
+	"github.com/vtop-log/vtop/batch"
+)
+
+// sinkNode acknowledges at once and keeps nothing: what is left is the cost of the client face.
+type sinkNode struct {
+	*fakeNode
+	data batch.Batch
+}
+
+func (n *sinkNode) Append(_ context.Context, _ vtop.Range, _ vtop.Epoch, _ batch.Batch, _ int16, done func(vtop.AppendResult)) {
+	done(vtop.AppendResult{Base: 1})
+}
+
+func (n *sinkNode) Fetch(_ vtop.Range, _ FetchSpec, dst []byte) (FetchResult, error) {
+	return FetchResult{Dst: append(dst, n.data...), HighWatermark: 10}, nil
+}
+
+// wire is a connection that repeats one frame count times.
+type wire struct {
+	nullConn
+	written int
+}
+
+func (w *wire) Write(b []byte) (int, error) { w.written += len(b); return len(b), nil }
+
+type repeat struct {
+	frame []byte
+	at    int
+	left  int
+}
+
+func (r *repeat) Read(b []byte) (int, error) {
+	if r.left == 0 {
+		return 0, io.EOF
+	}
+	n := copy(b, r.frame[r.at:])
+	if r.at += n; r.at == len(r.frame) {
+		r.at = 0
+		r.left--
+	}
+	return n, nil
+}
+
+func sinkServer(tb testing.TB, ranges int32, data batch.Batch) *Server {
+	c := newFakeCluster(tb, 1, nil)
+	c.topic("t", ranges)
+	s := c.nodes[0].server
+	s.node = &sinkNode{c.nodes[0], data}
+	return s
+}
+
+func manyRanges(ranges int, records []byte) *kmsg.ProduceRequest {
+	req := produceRequest(9, -1, "t", 0, records)
+	for i := 1; i < ranges; i++ {
+		p := req.Topics[0].Partitions[0]
+		p.Partition = int32(i)
+		req.Topics[0].Partitions = append(req.Topics[0].Partitions, p)
+	}
+	return req
+}
+
+func BenchmarkProduce(b *testing.B) {
+	for _, size := range []int{1 << 10, 64 << 10, 1 << 20} {
+		for _, ranges := range []int{1, 16} {
+			b.Run(fmt.Sprintf("%dKiB_x%d", size>>10, ranges), func(b *testing.B) {
+				s := sinkServer(b, int32(ranges), nil)
+				frame := encodeRequest(manyRanges(ranges, batch.Build(batch.Spec{Records: []batch.Record{{Value: bytes.Repeat([]byte("x"), size-100)}}})), 1)
+				b.SetBytes(int64(len(frame)))
+				b.ReportAllocs()
+				b.ResetTimer()
+				newConn(s, &wire{nullConn: nullConn{&repeat{frame: frame, left: b.N}}}, "bench").serve()
+			})
+		}
+	}
+}
+
+func BenchmarkFetch(b *testing.B) {
+	for _, size := range []int{1 << 10, 1 << 20} {
+		b.Run(fmt.Sprintf("%dKiB", size>>10), func(b *testing.B) {
+			s := sinkServer(b, 1, batch.Build(batch.Spec{Records: []batch.Record{{Value: make([]byte, size)}}}))
+			frame := encodeRequest(fetchRequest(12, "t", 0, 0), 1)
+			b.SetBytes(int64(size))
+			b.ReportAllocs()
+			b.ResetTimer()
+			newConn(s, &wire{nullConn: nullConn{&repeat{frame: frame, left: b.N}}}, "bench").serve()
+		})
+	}
+}
+
+// TestProduce_AllocatesNothingForEachBatch: what a request costs does not depend on how many batches are in it, nor
+// on their size.
+func TestProduce_AllocatesNothingForEachBatch(t *testing.T) {
+	if raceEnabled {
+		t.Skip("counts allocations: not under the race detector")
+	}
+	const requests = 400
+	cost := func(ranges, size int) float64 {
+		s := sinkServer(t, 64, nil)
+		frame := encodeRequest(manyRanges(ranges, batch.Build(batch.Spec{Records: []batch.Record{{Value: make([]byte, size)}}})), 1)
+		return testing.AllocsPerRun(3, func() {
+			newConn(s, &wire{nullConn: nullConn{&repeat{frame: frame, left: requests}}}, "test").serve()
+		}) / requests
+	}
+	one, many, large := cost(1, 100), cost(50, 100), cost(1, 500<<10)
+	t.Logf("allocations for each request: one batch %.1f, fifty %.1f, one of 500 KiB %.1f", one, many, large)
+	if one > 12 || many > one+10 || large > one+4 {
+		t.Errorf("allocations for each request: one batch %.1f, fifty %.1f, one of 500 KiB %.1f", one, many, large)
+	}
+}

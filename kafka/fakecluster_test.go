@@ -1,0 +1,248 @@
+package kafka
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/vtop-log/vtop"
+	"github.com/vtop-log/vtop/batch"
+	"github.com/vtop-log/vtop/fsm"
+)
+
+// fakeCluster is a cluster in memory: real metadata (fsm.State), one log for each range that all nodes share, and a Server
+// for each node. It can move leases, hold acknowledgements back, refuse appends and kill nodes.
+type fakeCluster struct {
+	t     testing.TB
+	nodes []*fakeNode
+
+	mu       sync.Mutex
+	state    *fsm.State
+	index    uint64
+	logs     map[vtop.Range]*fakeLog
+	watches  map[*fakeWatch]struct{}
+	pid      int64
+	holding  bool
+	held     []func()
+	refuse   func(vtop.Range, batch.Batch) error
+	noLeases bool // new topics get no leases
+	onlyHeld bool // leases of new topics are granted, not started
+	down     map[vtop.NodeName]bool
+	notReady bool
+
+	appends, fetches, watched atomic.Int64
+}
+
+type fakeWatch struct {
+	ranges []vtop.Range
+	wake   chan<- struct{}
+}
+
+type fakeLog struct {
+	batches   []batch.Batch
+	start     vtop.Offset
+	end, high vtop.Offset
+	producers map[int64][]fakeSeq
+}
+
+type fakeSeq struct {
+	epoch       int16
+	first, last int32
+	base        vtop.Offset
+}
+
+// fakeNode is one node of a fakeCluster.
+type fakeNode struct {
+	c      *fakeCluster
+	name   vtop.NodeName
+	server *Server
+	addr   string
+}
+
+func randomUUID() (u vtop.UUID) {
+	rand.Read(u[:])
+	return u
+}
+
+// newFakeCluster starts n nodes and closes them with the test.
+func newFakeCluster(t testing.TB, n int, edit func(*Config)) *fakeCluster {
+	t.Helper()
+	c := &fakeCluster{t: t, state: fsm.NewState(), logs: map[vtop.Range]*fakeLog{}, watches: map[*fakeWatch]struct{}{}, down: map[vtop.NodeName]bool{}, pid: 1000}
+	c.apply(&fsm.BootstrapCluster{ID: randomUUID(), Level: fsm.LevelFirst})
+	cfg := DefaultConfig()
+	cfg.DefaultReplicas = int16(n)
+	if edit != nil {
+		edit(&cfg)
+	}
+	for i := range n {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		node := &fakeNode{c: c, name: vtop.NodeName(fmt.Sprintf("n%d", i+1)), addr: l.Addr().String()}
+		c.apply(&fsm.RegisterNode{Name: node.name, Identity: fsm.Identity{Storage: randomUUID(), RaftID: string(node.name), Incarnation: 1,
+			BootNonce: randomUUID(), MaxLevel: fsm.LevelMax, Rack: "rack-" + string(node.name),
+			Addresses: fsm.Addresses{Kafka: node.addr, Peer: "127.0.0.1:1", Gossip: "127.0.0.1:2", Admin: "127.0.0.1:3"}}})
+		log := hclog.New(&hclog.LoggerOptions{Level: hclog.Error, Output: testWriter{t}})
+		if node.server, err = New(cfg, node, nil, log); err != nil {
+			t.Fatal(err)
+		}
+		c.nodes = append(c.nodes, node)
+		done := make(chan error, 1)
+		go func() { done <- node.server.Serve(l) }()
+		t.Cleanup(func() {
+			ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+			defer cancel()
+			node.server.Close(ctx)
+			if err := <-done; !errors.Is(err, vtop.ErrClosed) {
+				t.Errorf("Serve ended with %v, want ErrClosed", err)
+			}
+		})
+	}
+	return c
+}
+
+type testWriter struct{ t testing.TB }
+
+func (w testWriter) Write(b []byte) (int, error) {
+	w.t.Logf("server: %s", b)
+	return len(b), nil
+}
+
+func (c *fakeCluster) apply(cmd fsm.Command) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.applyLocked(cmd)
+}
+
+func (c *fakeCluster) applyLocked(cmd fsm.Command) error {
+	if err := cmd.Check(); err != nil {
+		return err
+	}
+	c.index++
+	next, outs := c.state.Apply(c.index, cmd)
+	c.state = next
+	for _, item := range outs[0].Items {
+		if item.Refusal != nil {
+			return item.Refusal
+		}
+	}
+	return outs[0].Err()
+}
+
+func (c *fakeCluster) wakeLocked(r vtop.Range) {
+	for w := range c.watches {
+		if slices.Contains(w.ranges, r) {
+			select {
+			case w.wake <- struct{}{}:
+			default:
+			}
+		}
+	}
+}
+
+// grant gives the lease of r to a node; it serves at once if started.
+func (c *fakeCluster) grant(r vtop.Range, to vtop.NodeName, started bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.grantLocked(r, to, started)
+}
+
+func (c *fakeCluster) grantLocked(r vtop.Range, to vtop.NodeName, started bool) {
+	fr, _ := c.state.Range(r)
+	if err := c.applyLocked(&fsm.GrantLeases{Items: []fsm.Grant{{Range: r, Holder: to, Incarnation: 1, Expected: fr.LastEpoch, Reason: "test"}}}); err != nil {
+		c.t.Errorf("grant: %v", err)
+	}
+	if started {
+		c.startLocked(r)
+	}
+	c.wakeLocked(r)
+}
+
+func (c *fakeCluster) start(r vtop.Range) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.startLocked(r)
+	c.wakeLocked(r)
+}
+
+func (c *fakeCluster) startLocked(r vtop.Range) {
+	fr, _ := c.state.Range(r)
+	if err := c.applyLocked(&fsm.StartEpochs{Items: []fsm.EpochStart{{Range: r, Epoch: fr.Lease.Epoch, Start: c.log(r).end}}}); err != nil {
+		c.t.Errorf("start: %v", err)
+	}
+}
+
+// cut drops what was not acknowledged: what a new leader would not have.
+func (c *fakeCluster) cut(r vtop.Range) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	l := c.log(r)
+	l.batches = slices.DeleteFunc(l.batches, func(b batch.Batch) bool { return b.BaseOffset() >= l.high })
+	l.end = l.high
+}
+
+func (c *fakeCluster) log(r vtop.Range) *fakeLog {
+	l := c.logs[r]
+	if l == nil {
+		l = &fakeLog{producers: map[int64][]fakeSeq{}}
+		c.logs[r] = l
+	}
+	return l
+}
+
+// hold keeps acknowledgements back until release.
+func (c *fakeCluster) hold() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.holding = true
+}
+
+// release lets all that was held go, in the order given, and holds no more.
+func (c *fakeCluster) release(reversed bool) {
+	c.mu.Lock()
+	held := c.held
+	c.holding, c.held = false, nil
+	c.mu.Unlock()
+	if reversed {
+		slices.Reverse(held)
+	}
+	for _, fn := range held {
+		fn()
+	}
+}
+
+func (c *fakeCluster) set(fn func(c *fakeCluster)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	fn(c)
+}
+
+// topic creates a topic whose leases are all on the first node.
+func (c *fakeCluster) topic(name string, ranges int32) []vtop.Range {
+	c.t.Helper()
+	id, err := c.nodes[0].CreateTopic(context.Background(), TopicSpec{Name: name, Ranges: ranges, Replicas: int16(len(c.nodes))})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	var out []vtop.Range
+	for i := range ranges {
+		r := vtop.Range{Topic: id, Index: i}
+		c.set(func(c *fakeCluster) {
+			if fr, _ := c.state.Range(r); fr.Lease.Holder != "n1" && !c.noLeases {
+				c.grantLocked(r, "n1", true)
+			}
+		})
+		out = append(out, r)
+	}
+	return out
+}
