@@ -212,6 +212,9 @@ func (l *Log) finishJob(job *flushJob, err error) {
 		l.failLocked(err)
 		err = l.usableLocked()
 	} else {
+		for _, c := range job.chunks {
+			c.seg.durable = c.pos + int64(len(c.data))
+		}
 		for _, seg := range job.closing {
 			seg.finished, seg.snapshot = true, nil
 		}

@@ -218,3 +218,5 @@ func (l *Log) checkLocked() error {
 func newRand(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 11)) }
 
 func asErr[T error](err error, target *T) bool { return errors.As(err, target) }
+
+func testTime() time.Time { return time.UnixMilli(1e12) }

@@ -108,13 +108,7 @@ func (l *Log) planRead(spec readSpec) (plan readPlan, err error) {
 		return plan, plan.takeChunkLocked(l)
 	}
 	plan.sealed = plan.seg.state == SegmentSealed
-	plan.fileEnd = plan.seg.size
-	for _, c := range l.chunks {
-		if c.seg == plan.seg {
-			plan.fileEnd = c.pos
-			break
-		}
-	}
+	plan.fileEnd = plan.seg.durable
 	if pos, ok := l.hints.find(plan.seg, spec.from); ok {
 		plan.pos, plan.at, plan.exact = pos, spec.from, true
 	} else if !plan.sealed {

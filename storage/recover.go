@@ -194,7 +194,8 @@ func (r *recovery) hole(base, end vtop.Offset, reason string) {
 func (r *recovery) sealedSegment(m *manifest.Manifest) error {
 	l := r.log
 	s := l.newSegment(m.Base)
-	s.end, s.size, s.root, s.state, s.finished, s.index = m.End, m.Size, m.Root, SegmentSealed, true, nil
+	s.end, s.size, s.durable, s.root = m.End, m.Size, m.Size, m.Root
+	s.state, s.finished, s.index = SegmentSealed, true, nil
 	info, err := l.store.fs.Stat(s.path)
 	switch s.exists = err == nil; {
 	case errors.Is(err, fs.ErrNotExist):
@@ -248,7 +249,7 @@ func (r *recovery) openSegment(base vtop.Offset, last bool) error {
 	if err != nil && !errors.As(err, &bad) {
 		return err
 	}
-	s.end, s.size = walked.End, walked.Size
+	s.end, s.size, s.durable = walked.End, walked.Size, walked.Size
 	r.segs = append(r.segs, s)
 	r.end = s.end
 	if r.holes[base] { // closed, and the catalogue has another root for it: see Log.Seal

@@ -15,9 +15,11 @@ type segment struct {
 	base vtop.Offset
 	path string
 
-	end   vtop.Offset
-	size  int64
-	state SegmentState
+	end  vtop.Offset
+	size int64
+	// durable is how much of size is synced in the file; the rest is in chunks.
+	durable int64
+	state   SegmentState
 	// root is set when the segment is sealed.
 	root [32]byte
 	// hole says why a sealed segment is not served.
