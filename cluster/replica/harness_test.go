@@ -455,6 +455,10 @@ func (c *cluster) await(what string, ok func() bool) {
 	deadline := time.Now().Add(patience)
 	for !ok() {
 		if time.Now().After(deadline) {
+			for _, n := range c.nodes {
+				d, err := n.engine.Describe(c.r(0))
+				c.t.Logf("%s: %+v %v", n.name, d, err)
+			}
 			c.t.Fatalf("waited %s for: %s", patience, what)
 		}
 		time.Sleep(time.Millisecond)
@@ -615,4 +619,11 @@ func (c *cluster) stallFollower(leader, follower vtop.NodeName) (resume func()) 
 		defer n.mu.Unlock()
 		delete(n.cut, follower)
 	}
+}
+
+// fenceRequest asks for a promise of the range's present lease by one replica.
+func fenceRequest(rg *fsm.Range, id vtop.ReplicaID) *peerpb.FenceRequest {
+	return &peerpb.FenceRequest{GrantIndex: rg.GrantIndex, Items: []*peerpb.FenceItem{{
+		Range: transport.RangeTo(rg.ID), ReplicaId: uint64(id), Epoch: int32(rg.Lease.Epoch),
+	}}}
 }

@@ -80,7 +80,7 @@ func (p *peer) sendBatches(stream *transport.Stream, f *flow, from vtop.Offset, 
 	log := f.ld.log
 	batches, next, base, err := log.ReadPeer(from, sendChunk, log.End(), *buf)
 	if err != nil {
-		return 0, p.unreadable(stream, f, err)
+		return p.unreadable(stream, f, err)
 	}
 	if cap(batches) > cap(*buf) && cap(batches) <= 4*sendChunk {
 		*buf = batches[:0]
@@ -114,14 +114,13 @@ func (p *peer) sendBatches(stream *transport.Stream, f *flow, from vtop.Offset, 
 }
 
 // unreadable decides what a failed read of the leader's own log means for one follower.
-func (p *peer) unreadable(stream *transport.Stream, f *flow, err error) error {
+func (p *peer) unreadable(stream *transport.Stream, f *flow, err error) (int, error) {
 	if errors.Is(err, vtop.ErrOffsetOutOfRange) {
 		p.mu.Lock()
 		live := f.state == flowLive && f.next < f.ld.log.Start()
 		p.mu.Unlock()
 		if live {
-			_, err := p.sendReset(stream, f)
-			return err
+			return p.sendReset(stream, f)
 		}
 	}
 	p.mu.Lock()
@@ -130,7 +129,7 @@ func (p *peer) unreadable(stream *transport.Stream, f *flow, err error) error {
 		p.log.Warn("cannot read for a replica that is behind", "range", f.ld.r, "at", f.next, "error", err)
 		p.pauseLocked(f, err)
 	}
-	return nil
+	return 0, nil
 }
 
 // sendReset tells a follower that ends below the log start to begin anew there.
