@@ -22,7 +22,7 @@ func TestDisk_HungDiskLosesLeasesAndRaftLeadership(t *testing.T) {
 	createTopic(t, c, "ledger", 1, 3)
 	ledger := harness.StartLedger(t, c.Bootstrap(), "ledger", harness.LedgerOptions{Ranges: 1, InFlight: 32})
 	ledger.WaitMore(200, 30*time.Second)
-	victim, before := holderBeside(t, c, "ledger", true)
+	victim, before := c.HolderBeside("ledger", true)
 	hung := time.Now()
 	victim.Inject("trace=fdatasync,fsync,sync_file_range,msync", "inject=fdatasync,fsync,sync_file_range,msync:delay_enter=60s")
 	other := c.Nodes[(victim.Index+1)%3]
@@ -81,7 +81,7 @@ func TestDisk_HangShorterThanTheLimitHealsByItself(t *testing.T) {
 	createTopic(t, c, "ledger", 1, 3)
 	ledger := harness.StartLedger(t, c.Bootstrap(), "ledger", harness.LedgerOptions{Ranges: 1, InFlight: 32})
 	ledger.WaitMore(200, 30*time.Second)
-	victim, before := holderBeside(t, c, "ledger", false)
+	victim, before := c.HolderBeside("ledger", false)
 	strace := victim.Inject("trace=fdatasync,fsync", "inject=fdatasync,fsync:delay_enter=12s")
 	waitNotHolder(t, c.Nodes[(victim.Index+1)%3], victim, before.Epoch)
 	ledger.WaitMore(200, 30*time.Second)
@@ -102,7 +102,7 @@ func TestDisk_FailsOnceAndIsReplicatedToAgain(t *testing.T) {
 	ledger.WaitMore(200, 30*time.Second)
 	for _, leads := range []bool{false, true} {
 		t.Run(fmt.Sprintf("holder %v", leads), func(t *testing.T) {
-			victim, before := holderBeside(t, c, "ledger", false)
+			victim, before := c.HolderBeside("ledger", false)
 			if !leads {
 				victim = c.Nodes[3-victim.Index-c.RaftLeader().Index]
 			}
@@ -146,7 +146,7 @@ func TestDisk_FullDiskHealsByItself(t *testing.T) {
 	ledger.WaitMore(200, 30*time.Second)
 	for _, leads := range []bool{false, true} {
 		t.Run(fmt.Sprintf("holder %v", leads), func(t *testing.T) {
-			victim, before := holderBeside(t, c, "ledger", false)
+			victim, before := c.HolderBeside("ledger", false)
 			if !leads {
 				victim = c.Nodes[3-victim.Index-c.RaftLeader().Index]
 			}

@@ -27,7 +27,7 @@ func TestNetwork_HolderCutOffStopsWithinItsLease(t *testing.T) {
 			createTopic(t, c, "ledger", 1, 3)
 			ledger := harness.StartLedger(t, c.Bootstrap(), "ledger", harness.LedgerOptions{Ranges: 1, InFlight: 16})
 			ledger.WaitMore(200, 30*time.Second)
-			holder, before := holderBeside(t, c, "ledger", leader)
+			holder, before := c.HolderBeside("ledger", leader)
 			raw := harness.DialRaw(t, holder.Kafka)
 			if code := mustProduce(t, raw, 1, harness.NotInLedger); code != 0 {
 				t.Fatalf("acks 1 before the cut: code %d", code)
@@ -104,7 +104,7 @@ func TestNetwork_OthersCutOffOneAfterTheOther(t *testing.T) {
 	ledger := harness.StartLedger(t, c.Bootstrap(), "ledger", harness.LedgerOptions{Ranges: 1, InFlight: 16})
 	ledger.WaitMore(200, 30*time.Second)
 	for _, raftLeader := range []bool{false, true} {
-		holder, _ := holderBeside(t, c, "ledger", false)
+		holder, _ := c.HolderBeside("ledger", false)
 		victim := c.RaftLeader()
 		if !raftLeader {
 			victim = c.Nodes[3-holder.Index-victim.Index]

@@ -31,7 +31,7 @@ func TestPause_HolderWakesAfterThreeLeaseTimes(t *testing.T) {
 }
 
 func pauseHolder(t *testing.T, c *harness.Cluster, ledger *harness.Ledger, leader bool, lease time.Duration) {
-	holder, before := holderBeside(t, c, "ledger", leader)
+	holder, before := c.HolderBeside("ledger", leader)
 	var raws []*harness.Raw
 	for _, acks := range []int16{-1, 1} {
 		raw := harness.DialRaw(t, holder.Kafka)
@@ -105,27 +105,4 @@ func checkNoRaw(t *testing.T, c *harness.Cluster, topic string) {
 	if i := slices.IndexFunc(read, func(r harness.Read) bool { return r.ID > rawIDs }); i >= 0 {
 		t.Errorf("record %d of a producer that was refused is at offset %d", read[i].ID-rawIDs, read[i].Offset)
 	}
-}
-
-// holderBeside moves the lease of range 0 to the Raft leader, or away from it, and returns the holder.
-func holderBeside(t *testing.T, c *harness.Cluster, topic string, onLeader bool) (*harness.Node, harness.Lease) {
-	t.Helper()
-	var holder *harness.Node
-	var lease harness.Lease
-	c.Eventually(60*time.Second, fmt.Sprintf("lease of %s/0 with Raft leader %v", topic, onLeader), func() error {
-		leader := c.RaftLeader()
-		holder, lease = c.Holder(topic, 0)
-		if (holder == leader) == onLeader {
-			return nil
-		}
-		to := leader
-		if !onLeader {
-			to = c.Nodes[(leader.Index+1)%len(c.Nodes)]
-		}
-		if _, errOut, code := leader.Ctl("lease", "transfer", topic+"/0", "--to", to.Name); code != 0 {
-			return fmt.Errorf("lease transfer: exit %d: %s", code, errOut)
-		}
-		return fmt.Errorf("lease is %+v, Raft leader %s", lease, leader.Name)
-	})
-	return holder, lease
 }

@@ -35,7 +35,7 @@ func removeAll(t *testing.T, path string) {
 // follower gives a node that neither holds range 0 of topic nor leads Raft.
 func follower(t *testing.T, c *harness.Cluster, topic string) *harness.Node {
 	t.Helper()
-	holder, _ := holderBeside(t, c, topic, true)
+	holder, _ := c.HolderBeside(topic, true)
 	return c.Nodes[(holder.Index+1)%len(c.Nodes)]
 }
 

@@ -170,3 +170,26 @@ func (c *Cluster) WaitInSync(topic string, limit time.Duration) {
 		return nil
 	})
 }
+
+// HolderBeside moves the lease of range 0 to the Raft leader, or away from it, and returns the holder.
+func (c *Cluster) HolderBeside(topic string, onLeader bool) (*Node, Lease) {
+	c.T.Helper()
+	var holder *Node
+	var lease Lease
+	c.Eventually(60*time.Second, fmt.Sprintf("lease of %s/0 with Raft leader %v", topic, onLeader), func() error {
+		leader := c.RaftLeader()
+		holder, lease = c.Holder(topic, 0)
+		if (holder == leader) == onLeader {
+			return nil
+		}
+		to := leader
+		if !onLeader {
+			to = c.Nodes[(leader.Index+1)%len(c.Nodes)]
+		}
+		if _, errOut, code := leader.Ctl("lease", "transfer", topic+"/0", "--to", to.Name); code != 0 {
+			return fmt.Errorf("lease transfer: exit %d: %s", code, errOut)
+		}
+		return fmt.Errorf("lease is %+v, Raft leader %s", lease, leader.Name)
+	})
+	return holder, lease
+}

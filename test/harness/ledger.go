@@ -118,6 +118,13 @@ func (l *Ledger) Count() int {
 	return len(l.acks)
 }
 
+// Acks are the records acknowledged so far, in the order in which the client heard of them.
+func (l *Ledger) Acks() []Ack {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return append([]Ack(nil), l.acks...)
+}
+
 // WaitMore waits until n more records were acknowledged from now on, and returns when the first of them was.
 func (l *Ledger) WaitMore(n int, limit time.Duration) time.Time {
 	l.t.Helper()
