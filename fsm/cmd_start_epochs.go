@@ -94,7 +94,7 @@ func (e EpochStart) apply(t *tx, at int64) *Refusal {
 	r := old.clone()
 	r.Epochs = table
 	r.Started = true
-	r.SettleMark, r.QuorumPosition = e.Start, NoOffset
+	r.SettleMark = e.Start // no quorum position is known since the grant
 	r.LogEnd = e.Start
 	r.note(t, LeaseStarted, fmt.Sprintf("from offset %d", e.Start), at)
 	t.putRange(r)

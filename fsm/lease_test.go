@@ -243,3 +243,18 @@ func TestRegisterSegment_AroundTheLogStart(t *testing.T) {
 	w.ok(w.segmentOf(30, 40))               // the gap is below the log start
 	w.ok(w.segmentOf(40, 50))
 }
+
+// Two states made from one share what did not change, and neither writes into the other's histories.
+func TestState_BranchesDoNotMeet(t *testing.T) {
+	w := newWorld(t)
+	for range 2 {
+		w.lead("n1", 0)
+	}
+	w.grant("n1") // an odd number of lines: an appended list would have room left
+	a, _ := w.s.Apply(100, w.grantOf("n2"))
+	before := a.Hash()
+	w.s.Apply(100, w.grantOf("n3"))
+	if a.Hash() != before {
+		t.Error("applying to a state changed another state that was made from it")
+	}
+}

@@ -42,7 +42,6 @@ type leaseCell struct {
 	// under mu
 	lease   vtop.Lease
 	started bool
-	deleted bool
 }
 
 // identity is who this process is.
@@ -118,8 +117,6 @@ func (v *LeaseView) Hold(r vtop.Range, e vtop.Epoch, mode vtop.FenceMode, fn fun
 // refuses says why a cell, locked by the caller, does not hold; "" if it does.
 func (v *LeaseView) refuses(c *leaseCell, e vtop.Epoch, mode vtop.FenceMode) string {
 	switch {
-	case c.deleted:
-		return "unknown or deleted range"
 	case c.lease.Holder == "":
 		return "no lease"
 	case c.lease.Epoch != e:
@@ -185,7 +182,7 @@ func (v *LeaseView) set(id vtop.Range, r *Range) {
 		s.mu.Unlock()
 	case r == nil:
 		c.mu.Lock()
-		c.lease, c.started, c.deleted = vtop.Lease{}, false, true // for those who found the cell before
+		c.lease, c.started = vtop.Lease{}, false // for ever, for those who found the cell before
 		c.mu.Unlock()
 		s.mu.Lock()
 		delete(s.cells, id)

@@ -103,7 +103,11 @@ func TestLeaseView_Modes(t *testing.T) {
 	v.SetIdentity("n1", 2)
 	expect("held by my earlier life", r0, e, other, other, "not started", "", "unknown mode")
 
+	found := v.shard(r0).get(r0)
 	step(t, m, &DeleteTopic{ID: uuid(1)})
+	if got := v.refuses(found, e, vtop.FenceCut); got != none {
+		t.Errorf("a cell that was found before its range was deleted: %q, want %q", got, none)
+	}
 	expect("deleted", r0, e, gone, gone, gone, gone, gone)
 	if l, _ := v.Get(r0); l != (vtop.Lease{}) {
 		t.Errorf("lease of a deleted range: %+v", l)
@@ -345,6 +349,7 @@ func TestLeaseView_Race(t *testing.T) {
 						return
 					default:
 					}
+					runtime.Gosched() // else spinning appenders keep the one that is inside from its processor
 					lease, _ := m.Leases().Get(r.id)
 					for _, e := range []vtop.Epoch{lease.Epoch, lease.Epoch - 1} {
 						if err := r.append(m, e); err != nil && !errors.Is(err, vtop.ErrFenced) {

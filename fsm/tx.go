@@ -66,6 +66,9 @@ func (t *tx) putRange(r *Range) {
 	old, had := t.s.ranges.Set(r)
 	t.ranges[r.ID] = struct{}{}
 	if had {
+		if sameReplicas(old, r) {
+			return
+		}
 		for _, rep := range old.Replicas {
 			if _, still := r.Replica(rep.ID); !still {
 				t.s.held.Delete(nodeReplica{rep.Node, r.ID, rep.ID})
@@ -75,6 +78,11 @@ func (t *tx) putRange(r *Range) {
 	for _, rep := range r.Replicas {
 		t.s.held.Set(nodeReplica{rep.Node, r.ID, rep.ID})
 	}
+}
+
+// sameReplicas reports whether the list is the very same: whoever changes it replaces it.
+func sameReplicas(a, b *Range) bool {
+	return len(a.Replicas) == len(b.Replicas) && &a.Replicas[0] == &b.Replicas[0]
 }
 
 func (t *tx) deleteRange(r *Range) {
