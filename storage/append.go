@@ -86,7 +86,7 @@ func (l *Log) writableLocked(e vtop.Epoch) error {
 		return &PromiseError{Range: l.rng, Asked: e, Promised: l.promised}
 	}
 	if last := l.lastEpochLocked(); e < last {
-		return &DivergedError{Range: l.rng, Base: l.end, Have: last, Sent: e}
+		return fmt.Errorf("range %s: %w: epoch %d asked, the log has records of epoch %d", l.rng, vtop.ErrFenced, e, last)
 	}
 	return nil
 }

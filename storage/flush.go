@@ -10,17 +10,24 @@ import (
 	"github.com/vtop-log/vtop/storage/vfs"
 )
 
-// Flush returns when everything below the log end of now is durable, or vtop.ErrStorage, or the cause of ctx.
+// Flush returns nil when everything below the log end of now is durable. If the log fails meanwhile it is
+// vtop.ErrStorage, even if it was reopened since; if it is cut or reset meanwhile, vtop.ErrNotReady: what was waited
+// for may be gone. Otherwise the cause of ctx.
 func (l *Log) Flush(ctx context.Context) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	target := l.end
+	target, generation, failures := l.end, l.generation, l.failures
 	for {
 		if err := l.usableLocked(); err != nil {
 			return err
 		}
-		// A cut may have taken what was waited for: then the new end is all there is to wait for.
-		if target = min(target, l.end); l.durable >= target {
+		if l.failures != failures {
+			return fmt.Errorf("range %s: %w: the log has failed and was reopened", l.rng, vtop.ErrStorage)
+		}
+		if l.generation != generation {
+			return fmt.Errorf("range %s: %w: the log was cut meanwhile", l.rng, vtop.ErrNotReady)
+		}
+		if l.durable >= target {
 			return nil
 		}
 		l.wakeFlusherLocked()
@@ -250,6 +257,7 @@ func (l *Log) failLocked(err error) {
 	var sync *syncError
 	l.state, l.failure, l.reason = StateFailed, err, "the disk failed: "+err.Error()
 	l.syncFailed = l.syncFailed || errors.As(err, &sync)
+	l.failures++
 	l.bannedEpoch = max(l.bannedEpoch, l.ledEpoch)
 	l.dropChunksLocked(len(l.chunks))
 	l.log.Error("the log has failed, its epoch ends here", "durable", l.durable, "end", l.end, "error", err)

@@ -40,9 +40,11 @@ type Log struct {
 	neverOpened bool
 	// gate, if set, is the error with which appends are refused while an operation has the log for itself.
 	gate error
-	// failure is the error of the disk under StateFailed; syncFailed says that the tail's file may not be synced again.
+	// failure is the error of the disk under StateFailed; syncFailed says that the tail's file may not be synced again;
+	// failures counts how often it was entered.
 	failure    error
 	syncFailed bool
+	failures   uint64
 	// ledEpoch is the last epoch under which offsets were handed out here; bannedEpoch the last one that ended by
 	// a failure: an offset is never handed out again in its epoch.
 	ledEpoch, bannedEpoch vtop.Epoch
