@@ -36,6 +36,7 @@ type nursery struct {
 	births map[string]*birth
 	// anyDisk: the disks of nodes that are not in join count among those that may be lost; any may found.
 	anyDisk bool
+	nested  bool
 }
 
 type infant struct {
@@ -103,7 +104,7 @@ func (k *infant) start() {
 	m := &Meta{
 		cfg: Config{
 			Who: who, Boot: k.n.uuid(), FS: k.fs, Join: join, BootstrapExpect: k.n.expect,
-			Addresses: fsm.Addresses{Peer: k.addr}, Peers: wire{k.n, k}, Machine: fsm.New(fsm.Options{}),
+			Addresses: fsm.Addresses{Peer: k.addr}, Peers: wire{k.n, k, transport.Self{Name: k.name, Storage: k.storage}}, Machine: fsm.New(fsm.Options{}),
 		},
 		log: hclog.NewNullLogger(), nudge: make(chan struct{}, 1), caughtUp: newLatch(),
 	}
@@ -145,10 +146,12 @@ func (k *infant) crash() {
 type wire struct {
 	n    *nursery
 	from *infant
+	self transport.Self
 }
 
 // call finds the other end; before says that the call is lost on the way, after that the answer is.
 func (w wire) call(addr string) (k *infant, after bool, err error) {
+	w.n.between(w.from)
 	k = w.n.byAddr[addr]
 	if k == nil || k.meta == nil || w.from.meta == nil || w.n.faulty && w.n.rng.IntN(8) == 0 {
 		return nil, false, transport.ErrUnreachable
@@ -160,12 +163,24 @@ func (w wire) call(addr string) (k *infant, after bool, err error) {
 	return k, w.n.faulty && w.n.rng.IntN(8) == 0, nil
 }
 
+// between lets another node take a whole step while a call is on its way.
+func (n *nursery) between(from *infant) {
+	if !n.faulty || n.nested || n.rng.IntN(5) > 0 {
+		return
+	}
+	n.nested = true
+	defer func() { n.nested = false }()
+	if k := n.nodes[n.rng.IntN(len(n.nodes))]; k != from && k.meta != nil {
+		k.step()
+	}
+}
+
 func (w wire) Identify(ctx context.Context, to transport.Target, req *peerpb.IdentifyRequest) (*peerpb.IdentifyResponse, error) {
 	k, lost, err := w.call(to.Addr)
 	if err != nil {
 		return nil, err
 	}
-	resp, err := handler{k.meta}.Identify(ctx, transport.Caller{Self: w.from.meta.cfg.Who.Self()}, req)
+	resp, err := handler{k.meta}.Identify(ctx, transport.Caller{Self: w.self}, req)
 	if lost {
 		return nil, vtop.ErrTimeout
 	}
@@ -177,7 +192,7 @@ func (w wire) Pledge(ctx context.Context, to transport.Target, req *peerpb.Pledg
 	if err != nil {
 		return nil, err
 	}
-	resp, err := handler{k.meta}.Pledge(ctx, transport.Caller{Self: w.from.meta.cfg.Who.Self()}, req)
+	resp, err := handler{k.meta}.Pledge(ctx, transport.Caller{Self: w.self}, req)
 	if err != nil {
 		w.n.say("%s loses power while it pledges: %v", k.name, err)
 		k.crash()
@@ -212,15 +227,22 @@ func (k *infant) step() {
 				answers[i].resp, answers[i].err = m.ask(m.ctx, transport.Target{Addr: answers[i].addr})
 			}
 		}
-		m.markSelf(answers)
+		if m.markSelf(answers); k.meta != m {
+			return // lost power meanwhile
+		}
 		if err := m.birthStep(answers, &complain{log: m.log, every: time.Hour}); err != nil {
 			if !errors.Is(err, vtop.ErrStorage) && !errors.Is(err, errPledged) {
 				k.n.fail("%s: %v", k.name, err)
 			}
 			k.n.say("%s loses power: %v", k.name, err)
-			k.crash()
+			if k.meta == m {
+				k.crash()
+			}
 			return
 		}
+	}
+	if k.meta != m {
+		return
 	}
 	k.act()
 	for _, id := range k.n.alive() {

@@ -115,7 +115,7 @@ func (m *Meta) joinAnywhere() (*peerpb.JoinResponse, error) {
 func (m *Meta) joinVia(ctx context.Context, to transport.Target, req *peerpb.JoinRequest) (*peerpb.JoinResponse, error) {
 	var err error
 	for range joinHops {
-		if to.Name == m.name() {
+		if to.Addr == m.cfg.Addresses.Peer {
 			if m.IsLeader() {
 				return m.handleJoin(ctx, transport.Caller{Self: m.cfg.Who.Self()}, req)
 			}
@@ -126,7 +126,7 @@ func (m *Meta) joinVia(ctx context.Context, to transport.Target, req *peerpb.Joi
 			return resp, nil
 		}
 		hint := transport.LeaderOf(err)
-		if hint == nil || hint.GetName() == string(to.Name) {
+		if hint == nil || hint.GetPeerAddr() == to.Addr {
 			return nil, err
 		}
 		to = transport.Target{Name: vtop.NodeName(hint.GetName()), Addr: hint.GetPeerAddr()}

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	mrand "math/rand/v2"
 	"os"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -409,4 +411,52 @@ func TestMeta_FailoverTimes(t *testing.T) {
 		old.start()
 		w.joined(string(old.name))
 	}
+}
+
+// Five nodes started in any order with three expected, killed, wiped and started again: never two clusters, and in the
+// end all are in one, with the one state.
+func TestMeta_BirthUnderFire(t *testing.T) {
+	rounds := uint64(3)
+	if testing.Short() {
+		rounds = 1
+	}
+	for seed := range rounds {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) { birthUnderFire(t, seed) })
+	}
+}
+
+func birthUnderFire(t *testing.T, seed uint64) {
+	rng := mrand.New(mrand.NewPCG(seed, 5))
+	w := newWorld(t, 3, "a", "b", "c", "d", "e")
+	w.heal = 500 * time.Millisecond
+	names := []string{"a", "b", "c", "d", "e"}
+	founderWiped := false
+	for range 20 {
+		b := w.box(names[rng.IntN(len(names))])
+		switch {
+		case b.meta == nil:
+			b.start()
+		case rng.IntN(3) == 0:
+			b.kill()
+			if founder := slices.Contains(w.join, b.peer); !founder || !founderWiped && rng.IntN(2) == 0 {
+				founderWiped = founderWiped || founder
+				b.wipe()
+			}
+		}
+		time.Sleep(time.Duration(rng.IntN(200)) * time.Millisecond) // the pace of the fire
+		w.wantOneCluster()
+	}
+	for _, n := range names {
+		if w.box(n).meta == nil {
+			w.box(n).start()
+		}
+	}
+	w.joined(names...)
+	id := w.wantOneCluster()
+	for _, b := range w.boxes {
+		if got := b.fsm.State().Cluster().ID; got != id || b.disk.cluster != id {
+			t.Fatalf("%s: state says %s, disk %s, want %s", b.name, got, b.disk.cluster, id)
+		}
+	}
+	w.until("five voters", func() bool { voters, all := w.leader().members(); return len(voters) == 5 && len(all) == 5 })
 }

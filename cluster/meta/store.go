@@ -166,8 +166,12 @@ func openBolt(path string) (*raftboltdb.BoltStore, error) {
 	return store, nil
 }
 
+// checkBolt reads the file without writing. It is opened read-only because bbolt, when it opens for writing
+// without a stored free list, walks the pages on a goroutine of its own, whose panics nobody can recover.
 func checkBolt(path string, options *bbolt.Options) error {
-	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
+	options.ReadOnly = true
+	// An empty file is one that was being made when the power went; nothing was in it.
+	if info, err := os.Stat(path); errors.Is(err, os.ErrNotExist) || err == nil && info.Size() == 0 {
 		return nil
 	}
 	err := guard(func() error {
