@@ -8,14 +8,14 @@ import (
 
 const (
 	shortestPause = 20 * time.Millisecond
-	longestPause  = 2 * time.Second
+	longestPause  = time.Second
 )
 
 // pauseAfter is how long to wait after n refusals or failures in a row: it doubles, is bounded, and is spread so that many
 // do not come back at once.
 func pauseAfter(n int) time.Duration {
 	d := longestPause
-	if n < 7 {
+	if n < 6 {
 		d = min(shortestPause<<n, longestPause)
 	}
 	return d/2 + rand.N(d/2+1)

@@ -269,6 +269,12 @@ func (e *Engine) turnLeader(s *slot, st *fsm.State, rg *fsm.Range, mine fsm.Repl
 		return
 	}
 	ld, err := s.lead(rg, mine.ID, log, st.Index())
+	if end := log.End(); err == nil && (end != ld.start || log.Durable() != end) {
+		// An earlier proposal, thought lost, was taken after the log had grown by a longer voter's records: they lie beyond
+		// the start, and to append behind them would give their offsets a second meaning (I2).
+		ld.end(nil)
+		err = fmt.Errorf("epoch %d started at %d, but this log ends at %d", ld.epoch, ld.start, end)
+	}
 	if err != nil {
 		e.log.Error("cannot lead", "range", st.RangeName(s.r), "epoch", rg.Lease.Epoch, "error", err)
 		e.giveUp(s, rg.Lease.Epoch, err)

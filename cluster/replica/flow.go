@@ -11,7 +11,7 @@ const (
 	// flowWindow is how many bytes may be on their way to one replica of one range without being durable there.
 	flowWindow = 4 << 20
 	// peerWindow is the same for one connection, all ranges together.
-	peerWindow = 64 << 20
+	peerWindow = 16 << 20
 	// sendChunk is the size of one Append frame in bytes, unless a single batch is larger.
 	sendChunk = 512 << 10
 	// flushAfter is how much is gathered before a write, where more is waiting to be sent.

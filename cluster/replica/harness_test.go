@@ -80,12 +80,14 @@ type cluster struct {
 	ledger *ledger
 	id     vtop.ClusterID
 	names  []vtop.NodeName
-	nodes  map[vtop.NodeName]*node
+	nodes  map[vtop.NodeName]*node // written by the test's goroutine under nodesMu
 	topic  vtop.TopicID
 	tune   func(vtop.NodeName, *Config)
 	store  func(vtop.NodeName, *storage.Options)
 	fs     map[vtop.NodeName]vfs.FS
 	dirs   map[vtop.NodeName]string
+
+	nodesMu sync.Mutex
 }
 
 // node is one life of one node.
@@ -225,7 +227,9 @@ func (c *cluster) start(name vtop.NodeName) *node {
 	n.goal = c.state().Index()
 	n.listen()
 	n.run()
+	c.nodesMu.Lock()
 	c.nodes[name] = n
+	c.nodesMu.Unlock()
 	addresses.Store(addressKey{c, name}, n.mux.Addr().String())
 	return n
 }
@@ -364,7 +368,9 @@ func (c *cluster) address(name vtop.NodeName) string {
 func (c *cluster) kill(name vtop.NodeName) {
 	c.t.Helper()
 	n := c.nodes[name]
+	c.nodesMu.Lock()
 	delete(c.nodes, name)
+	c.nodesMu.Unlock()
 	n.end(true)
 }
 

@@ -383,12 +383,13 @@ func (p *peer) refused(m *peerpb.Refuse) {
 		p.log.Info("replica refuses to follow", "range", f.ld.r, "replica", f.replica, "epoch", f.ld.epoch, "error", err)
 	}
 	p.pauseLocked(f, err)
+	p.signal() // its bytes are no longer in flight
 }
 
 func (p *peer) pauseLocked(f *flow, err error) {
 	p.inflight -= f.startOverLocked()
 	f.state, f.why = flowPaused, err
-	f.retry = time.AfterFunc(pauseAfter(f.refusals), func() {
+	f.retry = time.AfterFunc(pauseAfter(min(f.refusals, 5)), func() {
 		p.mu.Lock()
 		if f.state == flowPaused {
 			f.state = flowFresh

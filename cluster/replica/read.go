@@ -30,7 +30,8 @@ type FetchSpec struct {
 type FetchResult struct {
 	// Dst is the caller's dst with the batches appended; it may have been moved to a larger array.
 	Dst []byte
-	// HighWatermark and LogStart of the range; -1 if this node does not know them.
+	// HighWatermark and LogStart of the range; -1 if this node does not know them: a new leader's high watermark is not told before
+	// it has reached the start of its epoch.
 	HighWatermark, LogStart vtop.Offset
 	// Diverging is set, and nothing was read, if the client's LastFetchedEpoch and Offset are not in this log.
 	Diverging *EpochOffset
@@ -174,7 +175,10 @@ func (e *Engine) Fetch(r vtop.Range, spec FetchSpec, dst []byte) (FetchResult, e
 		return res, err
 	}
 	hw, start := ld.highWatermark(), ld.log.Start()
-	res.HighWatermark, res.LogStart = hw, start
+	res.LogStart = start
+	if hw >= ld.start {
+		res.HighWatermark = hw // before that an earlier leader may have shown a higher one (I7)
+	}
 	if end := ld.log.End(); spec.Offset < start || spec.Offset > end {
 		return res, fmt.Errorf("%w: %d is outside %d to %d of range %s", vtop.ErrOffsetOutOfRange, spec.Offset, start, end, r)
 	}

@@ -42,6 +42,7 @@ func (e *Engine) settle(r vtop.Range) {
 		return
 	}
 	e.followLogStart(s, rg, log)
+	e.closeCatalogued(st, r, log)
 	e.settleFollow(ctx, s, st, rg, mine, log, nil)
 }
 
@@ -238,4 +239,16 @@ func (e *Engine) followLogStart(s *slot, rg *fsm.Range, log *storage.Log) {
 		return
 	}
 	e.watches.moved(s.r)
+}
+
+// closeCatalogued closes a tail that the catalogue ends at the log end, so that the next record begins a segment here as it
+// does everywhere (I9). A boundary within the log has come with the records beyond it.
+func (e *Engine) closeCatalogued(st *fsm.State, r vtop.Range, log *storage.Log) {
+	last, ok := st.LastSegment(r)
+	if !ok || log == nil || last.End != log.End() {
+		return
+	}
+	if err := log.CloseAt(last.End); err != nil {
+		e.log.Warn("cannot close a segment that the catalogue has", "range", st.RangeName(r), "base", last.Base, "end", last.End, "error", err)
+	}
 }

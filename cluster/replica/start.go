@@ -35,9 +35,10 @@ func promisedFrom(m *peerpb.FenceResult) (promised, error) {
 // start proposes the epochs of ranges whose log is the longest of a majority, in one command. What is taken is led when
 // the applied state says so: see turnLeader.
 func (p *promoter) start(ready []*promotion) {
-	e := p.engine
+	e, st := p.engine, p.engine.machine.State()
 	items := make([]fsm.EpochStart, len(ready))
 	for i, pr := range ready {
+		e.closeCatalogued(st, pr.r, pr.slot.opened())
 		items[i] = fsm.EpochStart{Range: pr.r, Epoch: pr.lease.Epoch, Start: pr.choice.End}
 	}
 	ctx, cancel := context.WithTimeout(e.ctx, 5*time.Second)
