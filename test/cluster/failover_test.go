@@ -61,7 +61,7 @@ func TestFailover_KillHolderThatIsRaftLeaderTenTimes(t *testing.T) {
 
 func killTenTimes(t *testing.T, c *harness.Cluster, victim func() *harness.Node) {
 	t.Helper()
-	ledger := harness.StartLedger(t, c.Bootstrap(), "ledger", harness.LedgerOptions{Ranges: 1, Size: 512, InFlight: 64})
+	ledger := harness.StartLedger(t, c.Bootstrap(), "ledger", harness.LedgerOptions{Ranges: 1, Size: 512, InFlight: 64, PerSecond: harness.Unbounded})
 	ledger.WaitMore(100, 30*time.Second)
 	var epoch int32
 	for round := range 10 {

@@ -32,7 +32,7 @@ func onDisks(t *testing.T, flags ...string) (*harness.Cluster, []*harness.Disk) 
 func TestPowerCut_AllNodesAtOnceUnderLoad(t *testing.T) {
 	c, disks := onDisks(t, "--raft-heartbeat", "500ms")
 	createTopic(t, c, "ledger", 3, 3)
-	ledger := harness.StartLedger(t, c.Bootstrap(), "ledger", harness.LedgerOptions{Ranges: 3, Size: 700, InFlight: 256})
+	ledger := harness.StartLedger(t, c.Bootstrap(), "ledger", harness.LedgerOptions{Ranges: 3, Size: 700, InFlight: 256, PerSecond: harness.Unbounded})
 	ledger.WaitMore(500, 60*time.Second)
 	for round := range powerCutRounds {
 		started := time.Now()
@@ -62,7 +62,7 @@ func TestPowerCut_AllNodesAtOnceUnderLoad(t *testing.T) {
 func TestPowerCut_OneOfThree(t *testing.T) {
 	c, disks := onDisks(t)
 	createTopic(t, c, "ledger", 3, 3)
-	ledger := harness.StartLedger(t, c.Bootstrap(), "ledger", harness.LedgerOptions{Ranges: 3, Size: 700, InFlight: 256})
+	ledger := harness.StartLedger(t, c.Bootstrap(), "ledger", harness.LedgerOptions{Ranges: 3, Size: 700, InFlight: 256, PerSecond: harness.Unbounded})
 	ledger.WaitMore(500, 60*time.Second)
 	for round := range 6 {
 		i := round % 3

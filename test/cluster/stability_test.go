@@ -77,7 +77,7 @@ func TestStability_OverloadMovesNoLease(t *testing.T) {
 	dir := t.TempDir()
 	c := harness.Start(t, harness.Options{Nodes: 3})
 	createTopic(t, c, "ledger", 6, 3)
-	ledger := harness.StartLedger(t, c.Bootstrap(), "ledger", harness.LedgerOptions{Ranges: 6, Size: 1024, InFlight: 256})
+	ledger := harness.StartLedger(t, c.Bootstrap(), "ledger", harness.LedgerOptions{Ranges: 6, Size: 1024, InFlight: 256, PerSecond: harness.Unbounded})
 	ledger.WaitMore(500, 30*time.Second)
 	before, err := c.Leases("ledger")
 	if err != nil {

@@ -33,7 +33,7 @@ func TestTopic_RollSealAndRetentionUnderLoad(t *testing.T) {
 	const segment, keep = 1 << 20, 6 << 20
 	c := harness.Start(t, harness.Options{Nodes: 3, Flags: steady})
 	createTopic(t, c, "ledger", 1, 3, "--config", fmt.Sprintf("segment.bytes=%d", segment), "--config", fmt.Sprintf("retention.bytes=%d", keep))
-	ledger := harness.StartLedger(t, c.Bootstrap(), "ledger", harness.LedgerOptions{Ranges: 1, Size: 4096, InFlight: 64})
+	ledger := harness.StartLedger(t, c.Bootstrap(), "ledger", harness.LedgerOptions{Ranges: 1, Size: 4096, InFlight: 64, PerSecond: harness.Unbounded})
 	for range 3 {
 		ledger.WaitMore(3000, 60*time.Second)
 		victim, _ := c.Holder("ledger", 0)

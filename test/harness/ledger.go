@@ -45,9 +45,15 @@ type LedgerOptions struct {
 	Size int
 	// InFlight records at most.
 	InFlight int
+	// PerSecond bounds the records begun in a second; 0 means 4000, which keeps long drills short to verify, and
+	// Unbounded as many as go.
+	PerSecond int
 	// Client options on top of the ledger's.
 	Client []kgo.Opt
 }
+
+// Unbounded as LedgerOptions.PerSecond lets the ledger write as fast as it can.
+const Unbounded = -1
 
 // ClientOptions make a franz-go client follow a leader as fast as a good client can.
 func ClientOptions(seeds []string) []kgo.Opt {
@@ -90,7 +96,14 @@ func StartLedger(t testing.TB, seeds []string, topic string, opt LedgerOptions) 
 
 func (l *Ledger) write(ctx context.Context, opt LedgerOptions) {
 	defer l.wg.Done()
+	if opt.PerSecond == 0 {
+		opt.PerSecond = 4000
+	}
+	started := time.Now()
 	for id := uint64(1); ctx.Err() == nil; id++ {
+		if ahead := float64(id)/float64(opt.PerSecond) - time.Since(started).Seconds(); opt.PerSecond > 0 && ahead > 0.01 {
+			time.Sleep(time.Duration(ahead * float64(time.Second)))
+		}
 		rec := &kgo.Record{Value: Payload(id, opt.Size), Partition: int32(id % uint64(max(opt.Ranges, 1)))}
 		l.sent.Store(id)
 		// Produce blocks while InFlight records are buffered; its context must outlive the record, so that Stop
