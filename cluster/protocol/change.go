@@ -76,7 +76,10 @@ func (l *Leading) Begin(c Change, logEnd vtop.Offset, applied Settlement) (expec
 }
 
 // Refused closes the change in flight because the applied state refused it under this epoch and the version given.
-// A timeout is no refusal: the proposal may still be taken, so the book stays joint.
+// The caller has taken over, by Applied, this node's own applied state at the refused entry or later. Otherwise a
+// second copy of a change that was *taken* could close it: that copy is refused because the first one moved the
+// version, and the answer may arrive before the leader has applied either. A timeout is no refusal: the proposal may
+// still be taken, so the book stays joint.
 func (l *Leading) Refused(version uint64) {
 	if version == l.version {
 		l.voters.Next, l.change = nil, Change{}
