@@ -184,6 +184,7 @@ func FuzzLoad(f *testing.F) {
 	w := newWorld(&testing.T{})
 	w.lead("n1", 3)
 	f.Add(save(f, w.s))
+	f.Add(save(f, richState(&testing.T{})))
 	f.Add(save(f, NewState()))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		// The checksum would keep the fuzzer out: try the bytes as they are, and with the right one.
