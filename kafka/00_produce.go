@@ -30,15 +30,14 @@ import (
 
 // produceCall is one Produce between admission and answer.
 type produceCall struct {
+	conn     *conn
 	acks     int16
 	deadline time.Time
-	// pending counts the parts without a result, and the admission itself.
+	// pending counts the parts without a result, and the admission itself. Whoever brings it to 0 touches the call no
+	// more: it is the writer's, and may be used again.
 	pending atomic.Int32
-	ready   chan struct{} // has room for one: sent when pending reaches 0
-	// complete: the writer has taken the token out of ready, so that nothing of this call is under way any more.
-	complete bool
-	parts    []*producePart
-	used     int // of parts; the rest are spare
+	parts   []*producePart
+	used    int // of parts; the rest are spare
 }
 
 // producePart is one range of a Produce. Its done function is made once and lives with it.
@@ -61,19 +60,20 @@ const (
 )
 
 // take returns a clean call for a request.
-func (s *Server) take() *produceCall {
-	p, ok := s.calls.Get().(*produceCall)
+func (c *conn) take() *produceCall {
+	p, ok := c.server.calls.Get().(*produceCall)
 	if !ok {
-		p = &produceCall{ready: make(chan struct{}, 1)}
+		p = new(produceCall)
 	}
-	p.used, p.complete = 0, false
+	p.conn, p.used = c, 0
 	p.pending.Store(1)
 	return p
 }
 
 // recycle keeps a call for later, unless a result may still come for it.
 func (s *Server) recycle(p *produceCall) {
-	if p.complete && len(p.parts) <= 64 {
+	if p.pending.Load() == 0 && len(p.parts) <= 64 {
+		p.conn = nil
 		s.calls.Put(p)
 	}
 }
@@ -107,12 +107,14 @@ func (part *producePart) fail(err error) {
 }
 
 func (p *produceCall) drop() {
+	c := p.conn // before: see pending
 	if p.pending.Add(-1) == 0 {
-		p.ready <- struct{}{}
+		c.signal()
 	}
 }
 
-// admitProduce decodes a Produce and admits its batches; then the request's memory is given back.
+// admitProduce decodes a Produce and admits its batches; then the request's memory is given back. The admission's own
+// count in pending is dropped by enqueue.
 func (c *conn) admitProduce(f *frame) error {
 	if err := check(f.api.shape, f.version, f.flexible, f.body); err != nil {
 		return errors.Join(err, errors.New(f.api.name))
@@ -122,7 +124,7 @@ func (c *conn) admitProduce(f *frame) error {
 	if err := req.ReadFrom(f.body); err != nil {
 		return errors.Join(errMalformed, err)
 	}
-	p := c.server.take()
+	p := c.take()
 	f.produce, p.acks = p, req.Acks
 	wait := min(max(time.Duration(req.TimeoutMillis)*time.Millisecond, time.Millisecond), c.server.cfg.MaxTimeout)
 	p.deadline = f.at.Add(wait)
@@ -136,7 +138,6 @@ func (c *conn) admitProduce(f *frame) error {
 	for i := range req.Topics {
 		a.topic(p, &req.Topics[i])
 	}
-	p.drop() // the admission's own
 	f.release()
 	req.Topics = nil // they alias what was given back
 	return nil
@@ -236,12 +237,9 @@ func (c *conn) waitRoom(r vtop.Range, until time.Time) bool {
 // roomPause is the longest wait between two attempts to admit: room can come without the visible end moving.
 const roomPause = 10 * time.Millisecond
 
-// answerProduce waits for the results and appends the answer to out.
+// answerProduce appends the answer to out; results that are not there yet have timed out.
 func (c *conn) answerProduce(f *frame, out *buffer) error {
 	p := f.produce
-	if err := c.awaitProduce(p, out); err != nil {
-		return err
-	}
 	resp := &c.produceResp
 	resp.Version = f.version
 	resp.Topics = resp.Topics[:0]
@@ -258,29 +256,6 @@ func (c *conn) answerProduce(f *frame, out *buffer) error {
 		return failed
 	}
 	return c.append(out, f, resp, f.flexible)
-}
-
-// awaitProduce waits for all results, the deadline, or the connection's end.
-func (c *conn) awaitProduce(p *produceCall, out *buffer) error {
-	select {
-	case <-p.ready:
-		p.complete = true
-		return nil
-	default:
-	}
-	if err := c.flush(out); err != nil {
-		return err
-	}
-	c.timer.Reset(time.Until(p.deadline))
-	defer c.timer.Stop()
-	select {
-	case <-p.ready:
-		p.complete = true
-	case <-c.timer.C:
-	case <-c.ctx.Done():
-		return context.Cause(c.ctx)
-	}
-	return nil
 }
 
 // partAnswer turns a part's result, or its absence, into the answer.

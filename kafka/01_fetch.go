@@ -177,6 +177,9 @@ func (w *fetch) part(e *fetchEncoder, r vtop.Range, p *kmsg.FetchRequestTopicPar
 	w.bytes += n
 	w.final = w.final || result.Diverging != nil
 	w.frame.note(false)
+	if spec.Offset > result.HighWatermark && result.Diverging == nil {
+		result.HighWatermark = -1 // a new leader's; the client may have seen a higher one (I7)
+	}
 	e.close(0, result.HighWatermark, result.LogStart, result.Diverging)
 }
 

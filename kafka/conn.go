@@ -23,11 +23,13 @@ type conn struct {
 	ip     string
 	ctx    context.Context // ends with the connection
 	cancel context.CancelCauseFunc
-	queue  chan *frame
+	slots  chan struct{} // one token for each request in flight: Config.MaxInFlight
 
-	waiting atomic.Int32  // requests in the queue or being answered
-	held    atomic.Int64  // bytes of requests that wait to be run
-	freed   chan struct{} // has room for one: sent when held has fallen
+	queue    queue
+	wake     chan struct{} // has room for one: the writer has something to look at
+	deadline *time.Timer   // wakes the writer for the deadline of the oldest Produce
+	held     atomic.Int64  // bytes of requests that wait to be run
+	freed    chan struct{} // has room for one: sent when held has fallen
 
 	// Of the reader.
 	received   int64 // bytes of all complete frames so far
@@ -45,10 +47,12 @@ type conn struct {
 const readBuffer = 16 << 10
 
 func newConn(s *Server, nc net.Conn, ip string) *conn {
-	c := &conn{server: s, nc: nc, ip: ip, queue: make(chan *frame, s.cfg.MaxInFlight), freed: make(chan struct{}, 1), fetchCap: s.cfg.FetchBytes}
+	c := &conn{server: s, nc: nc, ip: ip, slots: make(chan struct{}, s.cfg.MaxInFlight), wake: make(chan struct{}, 1), freed: make(chan struct{}, 1), fetchCap: s.cfg.FetchBytes}
 	c.ctx, c.cancel = context.WithCancelCause(s.ctx)
 	c.timer = time.NewTimer(time.Hour)
 	c.timer.Stop()
+	c.deadline = time.AfterFunc(time.Hour, c.signal)
+	c.deadline.Stop()
 	return c
 }
 
@@ -61,16 +65,18 @@ func (c *conn) serve() {
 			c.cancel(err)
 			c.nc.Close() // wakes the reader
 		}
-		for f := range c.queue { // what the writer left behind
-			c.finish(f)
-		}
 	}()
 	err := c.read()
 	if !errors.Is(err, errStopped) {
 		c.cancel(err) // a parked fetch of a client that is gone ends now
 	}
-	close(c.queue)
+	c.queue.close()
+	c.signal()
 	<-written
+	c.deadline.Stop()
+	for f := c.queue.pop(); f != nil; f = c.queue.pop() { // what the writer left behind
+		c.finish(f)
+	}
 	c.nc.Close()
 	if cause := context.Cause(c.ctx); cause != nil {
 		err = cause
@@ -105,19 +111,19 @@ func (c *conn) read() error {
 			return err
 		}
 		c.server.metrics.bytesIn.Add(float64(f.size + 4))
-		c.waiting.Add(1)
+		select {
+		case c.slots <- struct{}{}:
+		case <-c.ctx.Done():
+			f.release()
+			return context.Cause(c.ctx)
+		}
 		if f.api.key == keyProduce {
 			if err := c.admitProduce(f); err != nil {
 				c.finish(f)
 				return err
 			}
 		}
-		select {
-		case c.queue <- f:
-		case <-c.ctx.Done():
-			c.finish(f)
-			return context.Cause(c.ctx)
-		}
+		c.enqueue(f)
 	}
 }
 
@@ -137,7 +143,7 @@ func (c *conn) awaitFrame(r *bufio.Reader) error {
 		switch {
 		case err == nil:
 			return nil
-		case errors.Is(err, os.ErrDeadlineExceeded) && (c.server.isDraining() || c.waiting.Load() > 0):
+		case errors.Is(err, os.ErrDeadlineExceeded) && (c.server.isDraining() || len(c.slots) > 0):
 		default:
 			return err
 		}
@@ -174,16 +180,17 @@ func (c *conn) write() error {
 	out := c.server.pool.get(firstChunk >> 3)
 	defer func() { c.server.pool.put(out) }()
 	for {
-		f, ok := c.next(len(out.b) == 0)
+		f, closed := c.queue.head()
 		switch {
-		case !ok:
+		case f == nil && closed:
 			return c.flush(out)
-		case f == nil:
-			if err := c.flush(out); err != nil {
+		case f == nil || !f.ready():
+			if err := c.park(f, out); err != nil {
 				return err
 			}
 			continue
 		}
+		c.queue.pop()
 		err := c.answer(f, out)
 		if err == nil {
 			err = c.pace(f)
@@ -228,17 +235,19 @@ func (c *conn) pace(f *frame) error {
 	return nil
 }
 
-// next takes a request off the queue. Without block it returns nil if none is there. ok is false at the end.
-func (c *conn) next(block bool) (f *frame, ok bool) {
-	if block {
-		f, ok = <-c.queue
-		return f, ok
+// park flushes what is ready and waits until there is something to look at: f, the oldest request, may be nil.
+func (c *conn) park(f *frame, out *buffer) error {
+	if err := c.flush(out); err != nil {
+		return err
+	}
+	if f != nil {
+		c.deadline.Reset(time.Until(f.produce.deadline))
 	}
 	select {
-	case f, ok = <-c.queue:
-		return f, ok
-	default:
-		return nil, true
+	case <-c.wake:
+		return nil
+	case <-c.ctx.Done():
+		return context.Cause(c.ctx)
 	}
 }
 
@@ -322,7 +331,7 @@ func (c *conn) finish(f *frame) {
 		c.server.recycle(f.produce)
 		f.produce = nil
 	}
-	c.waiting.Add(-1)
+	<-c.slots
 }
 
 // call is what the function of one request works with. Its context ends with the connection.

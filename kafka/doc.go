@@ -2,7 +2,7 @@
 //
 // Server owns listeners and connections. Each connection (conn.go) has two goroutines. The reader takes frames
 // off the socket, admits Produce requests to the node in their order, and puts every request into a bounded
-// queue; the writer takes requests off that queue in order, waits for the acknowledgements of a Produce, or runs
+// queue (queue.go); the writer takes requests off that queue in order, a Produce when it is acknowledged, runs
 // any other request, and writes the answer. So answers leave in the order of the requests, produces are
 // pipelined, and what a client has not read yet costs at most one answer in memory.
 //

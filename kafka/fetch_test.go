@@ -262,6 +262,10 @@ func TestListOffsets_NewLeaderDoesNotGoBack(t *testing.T) {
 	conn.send(t, pending)
 	eventually(t, "admitted", func() bool { return c.appends.Load() == 1 })
 	c.grant(r, "n1", true) // the epoch starts above the high watermark that it knows
+	beyond := fetched(dial(t, c.nodes[0]).ask(t, fetchRequest(12, "t", 0, 1)))
+	if beyond.ErrorCode != 0 || beyond.HighWatermark != -1 || len(beyond.RecordBatches) != 0 {
+		t.Errorf("fetch of a client that has read further: code %d high watermark %d (I7)", beyond.ErrorCode, beyond.HighWatermark)
+	}
 	for version, want := range map[int16]*kerr.Error{1: kerr.LeaderNotAvailable, 4: kerr.LeaderNotAvailable, 5: kerr.OffsetNotAvailable, 7: kerr.OffsetNotAvailable} {
 		req := kmsg.NewPtrListOffsetsRequest()
 		req.Version, req.ReplicaID = version, -1

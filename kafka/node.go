@@ -106,7 +106,8 @@ type FetchSpec struct {
 type FetchResult struct {
 	// Dst is the caller's dst with the batches appended; it may have been moved to a larger array.
 	Dst []byte
-	// HighWatermark and LogStart of the range; -1 if this node does not know them.
+	// HighWatermark and LogStart of the range; -1 if this node does not know them, which for the first holds until a
+	// new leader's has reached its epoch's start (I7): clients take -1 for 'unknown' and keep what they knew.
 	HighWatermark, LogStart vtop.Offset
 	// Diverging is set, and nothing was read, if the client's LastFetchedEpoch and Offset are not in this log: the
 	// largest epoch at or below the client's, and its end.
