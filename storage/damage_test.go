@@ -224,6 +224,11 @@ func TestDamage_RebuiltFromTheLog(t *testing.T) {
 				}
 				mustLead(t, l, 8, producerBatch(1, 0, 95, 1))
 				mustFlush(t, l)
+				for _, seg := range l.Closed() {
+					root, _, err := l.Root(seg.Base)
+					ok(t, err)
+					ok(t, l.Seal(seg.Base, root))
+				}
 				if got, _, _, err := l.OffsetForTime(11_000, 95); err != nil || got != 10 {
 					t.Fatalf("offset for a time: %d, %v", got, err)
 				}
@@ -295,11 +300,12 @@ func TestDamage_FloorDecidesWithoutAMark(t *testing.T) {
 		s, l := newLogOn(t, fsys)
 		mustLead(t, l, 1, plainBatch(1, 50, 1))
 		mustFlush(t, l)
-		if marked {
-			ok(t, s.Tick())
-		}
+		ok(t, s.Tick())
 		mustLead(t, l, 1, plainBatch(1, 50, 2))
 		mustFlush(t, l)
+		if !marked {
+			ok(t, s.journal.write([]entry{{entryForget, l.key(), 0}}))
+		}
 		clone := fsys.CrashClone(newRand(1), vfs.KeepAll())
 		edit(t, clone, l.path(0, logSuffix), flip(-1))
 		l = openStore(t, clone).Get(testRange(0))
@@ -311,6 +317,57 @@ func TestDamage_FloorDecidesWithoutAMark(t *testing.T) {
 		}
 		wantErr(t, err, vtop.ErrReplicaLost)
 		wantErr(t, l.Err(), vtop.ErrReplicaLost)
+	}
+}
+
+// A lost replica stays lost whatever else happens to it: a failing disk, a reopening (I10).
+func TestDamage_LostStaysLost(t *testing.T) {
+	fsys := vfs.NewCrashFS(1)
+	_, l := newLogOn(t, fsys)
+	mustLead(t, l, 1, plainBatch(1, 50, 1))
+	mustFlush(t, l)
+	gate := vfs.NewGate(vfs.On(vfs.OpSyncData, "*.log"))
+	fsys.SetHook(vfs.Chain(gate.Hook, vfs.Fail(vfs.On(vfs.OpSyncData, "*.log"), vfs.ErrLocked)))
+	mustLead(t, l, 1, plainBatch(1, 50, 2))
+	<-gate.Arrived()
+	ok(t, l.Lose("restored from a copy"))
+	gate.Open()
+	ok(t, l.takeAlone(context.Background()))
+	l.leaveAlone()
+	fsys.SetHook(nil)
+	wantErr(t, l.Err(), vtop.ErrReplicaLost)
+	wantErr(t, l.Reopen(), vtop.ErrReplicaLost)
+	wantErr(t, l.Err(), vtop.ErrReplicaLost)
+}
+
+// A creation or removal that the disk refused can be tried again.
+func TestStore_CreateAndRemoveAgain(t *testing.T) {
+	fsys := vfs.NewCrashFS(1)
+	s := openStore(t, fsys)
+	refuse := func() {
+		fsys.SetHook(vfs.FailOnce(vfs.On(vfs.OpSyncDir, rangesDir), vfs.ErrLocked))
+	}
+	refuse()
+	_, err := s.Create(testRange(0), 1, 0)
+	wantErr(t, err, vtop.ErrStorage)
+	l, err := s.Create(testRange(0), 1, 0)
+	ok(t, err)
+	mustLead(t, l, 1, plainBatch(1, 50, 1))
+	mustFlush(t, l)
+	refuse()
+	wantErr(t, s.SetAside(testRange(0), "test"), vtop.ErrStorage)
+	ok(t, s.SetAside(testRange(0), "test"))
+	refuse()
+	_, err = s.Create(testRange(0), 2, 0)
+	wantErr(t, err, vtop.ErrStorage)
+	_, err = s.Create(testRange(0), 2, 0)
+	ok(t, err)
+	refuse()
+	wantErr(t, s.Delete(testRange(0)), vtop.ErrStorage)
+	ok(t, s.Delete(testRange(0)))
+	ok(t, s.Close())
+	if infos := openStore(t, fsys).List(); len(infos) != 0 {
+		t.Fatalf("%+v", infos)
 	}
 }
 

@@ -255,7 +255,9 @@ func (l *Log) fail(err error) {
 // is given up, whoever waits is told. Reopen is the way back.
 func (l *Log) failLocked(err error) {
 	var sync *syncError
-	l.state, l.failure, l.reason = StateFailed, err, "the disk failed: "+err.Error()
+	if l.failure = err; l.state != StateLost && l.state != StateQuarantined { // those stay
+		l.state, l.reason = StateFailed, "the disk failed: "+err.Error()
+	}
 	l.syncFailed = l.syncFailed || errors.As(err, &sync)
 	l.failures++
 	l.bannedEpoch = max(l.bannedEpoch, l.ledEpoch)

@@ -151,6 +151,7 @@ func (r *recovery) segment(base vtop.Offset, last bool) error {
 	if err := r.needProducers(); err != nil || r.lost != "" {
 		return err
 	}
+	r.keepSnapshot()
 	return r.openSegment(base, last)
 }
 

@@ -1,6 +1,7 @@
 package storage
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -45,6 +46,23 @@ func (r *recovery) needProducers() error {
 	}
 	r.producers = state
 	return nil
+}
+
+// keepSnapshot makes sure that the snapshot at r.end is the state there: sealing the segment that ends there needs
+// it. Where the disk does not take it, the next start tries again.
+func (r *recovery) keepSnapshot() {
+	l := r.log
+	if r.end == 0 {
+		return
+	}
+	state := r.producers.encode()
+	if have, err := l.readSnapshot(r.end); err == nil && (bytes.Equal(have, state) || len(have) == 0 && len(r.producers.byID) == 0) {
+		return
+	}
+	l.log.Warn("producer snapshot is missing or not what the log gives; written again", "offset", r.end)
+	if err := vfs.WriteFileAtomic(l.store.fs, l.path(r.end, producerSuffix), encodeSnapshot(l.rng, r.end, state)); err != nil {
+		l.log.Warn("producer snapshot is not written", "offset", r.end, "error", err)
+	}
 }
 
 // savedProducers returns the state at an offset from its snapshot or from the manifest of the segment that ends
@@ -132,14 +150,17 @@ func (l *Log) adoptLocked(r *recovery) {
 	l.closing, l.tailSince, l.hints, l.computed = nil, time.Time{}, readHints{}, nil
 	l.forgetZerosLocked()
 	l.zero.seg, l.zero.ahead = l.tailLocked(), r.ahead
-	l.failure, l.syncFailed = nil, false
-	l.state, l.reason, l.bytes = StateHealthy, "", 0
+	l.failure, l.syncFailed, l.bytes = nil, false, 0
+	lost := l.state == StateLost // while the files were changed; that stays
+	if !lost {
+		l.state, l.reason = StateHealthy, ""
+	}
 	for _, s := range l.segs {
-		if l.bytes += s.size; s.hole != "" {
+		if l.bytes += s.size; s.hole != "" && !lost {
 			l.state, l.reason = StateHoles, holeReason(s)
 		}
 	}
-	if r.lost != "" {
+	if r.lost != "" && !lost {
 		l.state, l.reason = StateLost, lostReason(r.lost)
 	}
 	l.broadcastLocked()

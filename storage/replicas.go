@@ -205,12 +205,27 @@ func (s *Store) createAll(metas []replicaMeta) ([]*Log, error) {
 	if err := s.fs.SyncDir(filepath.Join(s.dir, rangesDir)); err != nil {
 		return nil, errors.Join(append(errs, fmt.Errorf("%w: create replicas: %w", vtop.ErrStorage, err))...)
 	}
+	if err := s.markNew(metas, made); err != nil {
+		return nil, errors.Join(append(errs, err)...)
+	}
 	for i, meta := range metas {
 		if made[i] {
 			logs[i], errs[i] = s.addCreated(meta)
 		}
 	}
 	return logs, errors.Join(errs...)
+}
+
+// markNew tells the journal of new replicas, with one sync: from now on a directory that is gone is missed, and a
+// durable mark stands, be it at the log start.
+func (s *Store) markNew(metas []replicaMeta, made []bool) error {
+	var entries []entry
+	for i, meta := range metas {
+		if made[i] {
+			entries = append(entries, entry{entryMark, replicaKey{meta.rng, meta.replicaID}, uint64(meta.base)})
+		}
+	}
+	return s.journal.write(entries)
 }
 
 // existing returns the replica if it is there already.
@@ -250,6 +265,9 @@ func (s *Store) createDir(meta replicaMeta) error {
 	}
 	if err == nil {
 		err = vfs.WriteFileAtomic(s.fs, filepath.Join(tmp, metaName), meta.encode())
+	}
+	if _, missing := s.fs.Stat(filepath.Join(root, dirName(meta.rng))); err == nil && missing == nil {
+		err = s.moveAside(dirName(meta.rng), "left by a creation that failed")
 	}
 	if err == nil {
 		err = s.fs.Rename(tmp, filepath.Join(root, dirName(meta.rng)))
@@ -306,7 +324,13 @@ func (s *Store) takeOut(r vtop.Range, move func(from string) error) error {
 		if err := l.shutDown(); err != nil {
 			return err
 		}
-		if err := move(l.dir); err != nil {
+		_, err := s.fs.Stat(l.dir)
+		if errors.Is(err, fs.ErrNotExist) { // moved by an attempt that failed after it
+			err = s.fs.SyncDir(filepath.Dir(l.dir))
+		} else if err == nil {
+			err = move(l.dir)
+		}
+		if err != nil {
 			return fmt.Errorf("%w: take out range %s: %w", vtop.ErrStorage, r, err)
 		}
 		s.mu.Lock()
