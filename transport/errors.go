@@ -34,6 +34,18 @@ var (
 	ErrFrameTooLarge = errors.New("frame too large")
 	// ErrCut: a connection broke without an end frame.
 	ErrCut = errors.New("connection was cut")
+	// ErrNotCommitted: a tail was closed, but a majority does not have all of it yet; see NotCommittedError. Retry.
+	ErrNotCommitted = errors.New("closed tail not committed yet")
+	// ErrNeverWritten: the range has no record at all, so there is nothing to repair from. Final until one is
+	// produced.
+	ErrNeverWritten = errors.New("range was never written")
+	// ErrPinGone: the pin was released, expired, or died with its node. Pin again, then retry.
+	ErrPinGone = errors.New("pin is gone")
+	// ErrNoSegment: the node has no sealed segment at that base that it would serve: it never had it, retention
+	// took it, or it is a hole. Retry elsewhere.
+	ErrNoSegment = errors.New("no such sealed segment")
+	// ErrWrongRoot: the node's segment at that base has another root than was asked for. Retry elsewhere.
+	ErrWrongRoot = errors.New("segment has another root")
 )
 
 // codeRow ties a wire code to the error it stands for. retry says whether the same call, made again later
@@ -74,6 +86,11 @@ var codes = []codeRow{
 	{peerpb.Code_CODE_INVALID, ErrInvalid, connect.CodeInvalidArgument, false},
 	{peerpb.Code_CODE_UNIMPLEMENTED, ErrUnimplemented, connect.CodeUnimplemented, true},
 	{peerpb.Code_CODE_NOT_ALLOWED, ErrNotAllowed, connect.CodePermissionDenied, false},
+	{peerpb.Code_CODE_NOT_COMMITTED, ErrNotCommitted, connect.CodeUnavailable, true},
+	{peerpb.Code_CODE_NEVER_WRITTEN, ErrNeverWritten, connect.CodeFailedPrecondition, false},
+	{peerpb.Code_CODE_PIN_GONE, ErrPinGone, connect.CodeNotFound, true},
+	{peerpb.Code_CODE_NO_SEGMENT, ErrNoSegment, connect.CodeNotFound, true},
+	{peerpb.Code_CODE_WRONG_ROOT, ErrWrongRoot, connect.CodeFailedPrecondition, true},
 	{peerpb.Code_CODE_TIMEOUT, context.DeadlineExceeded, connect.CodeDeadlineExceeded, true},
 	{peerpb.Code_CODE_CANCELED, context.Canceled, connect.CodeCanceled, true},
 }
@@ -114,7 +131,25 @@ type PeerError struct {
 	Node vtop.NodeName
 	// Leader is set with CODE_NOT_RAFT_LEADER where the answering node knows the leader.
 	Leader *peerpb.LeaderHint
+	// NotCommitted is set with CODE_NOT_COMMITTED.
+	NotCommitted *NotCommittedError
 }
+
+// NotCommittedError says how far a closed tail has come. It matches ErrNotCommitted, and errors.As finds it on
+// the calling side too.
+type NotCommittedError struct {
+	// ClosedEnd is where the tail was closed, HighWatermark what a majority is known to have.
+	ClosedEnd, HighWatermark vtop.Offset
+}
+
+// Error implements error.
+func (e *NotCommittedError) Error() string {
+	return fmt.Sprintf("%s: closed at %d, high watermark %d: nothing is lost, ask again when a majority of the voters is reachable",
+		ErrNotCommitted, e.ClosedEnd, e.HighWatermark)
+}
+
+// Is makes errors.Is(err, ErrNotCommitted) true.
+func (e *NotCommittedError) Is(target error) bool { return target == ErrNotCommitted }
 
 // Error implements error.
 func (e *PeerError) Error() string {
@@ -124,8 +159,11 @@ func (e *PeerError) Error() string {
 	return fmt.Sprintf("node %q: %s", e.Node, e.Message)
 }
 
-// Unwrap gives the sentinel of the code.
+// Unwrap gives the sentinel of the code, or an error with more to say that matches it.
 func (e *PeerError) Unwrap() error {
+	if e.NotCommitted != nil && e.Code == peerpb.Code_CODE_NOT_COMMITTED {
+		return e.NotCommitted
+	}
 	for _, row := range codes {
 		if row.code == e.Code {
 			return row.err
@@ -183,6 +221,10 @@ func detailOf(self vtop.NodeName, err error) *peerpb.ErrorDetail {
 	if errors.As(err, &peer) {
 		d.Leader = peer.Leader
 	}
+	var open *NotCommittedError
+	if errors.As(err, &open) {
+		d.NotCommitted = &peerpb.NotCommitted{ClosedEnd: int64(open.ClosedEnd), HighWatermark: int64(open.HighWatermark)}
+	}
 	return d
 }
 
@@ -191,5 +233,9 @@ func errorOfDetail(d *peerpb.ErrorDetail) error {
 	if d == nil {
 		return nil
 	}
-	return &PeerError{Code: d.GetCode(), Message: d.GetMessage(), Node: vtop.NodeName(d.GetNode()), Leader: d.GetLeader()}
+	err := &PeerError{Code: d.GetCode(), Message: d.GetMessage(), Node: vtop.NodeName(d.GetNode()), Leader: d.GetLeader()}
+	if open := d.GetNotCommitted(); open != nil {
+		err.NotCommitted = &NotCommittedError{vtop.Offset(open.GetClosedEnd()), vtop.Offset(open.GetHighWatermark())}
+	}
+	return err
 }

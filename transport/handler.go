@@ -14,6 +14,7 @@ type Handler interface {
 	MetaHandler
 	ReplicaHandler
 	ControlHandler
+	SegmentHandler
 }
 
 // MetaHandler is the side of the metadata group. Identify, Pledge and Join are called also by nodes that have
@@ -42,16 +43,18 @@ type ControlHandler interface {
 	TransferLease(ctx context.Context, from Caller, req *peerpb.TransferLeaseRequest) (*peerpb.TransferLeaseResponse, error)
 }
 
-// Handlers joins three sides to a Handler.
+// Handlers joins four sides to a Handler.
 type Handlers struct {
 	MetaHandler
 	ReplicaHandler
 	ControlHandler
+	SegmentHandler
 }
 
-// Join returns a Handler in which a missing side refuses everything.
-func Join(meta MetaHandler, replica ReplicaHandler, control ControlHandler) Handler {
-	h := Handlers{meta, replica, control}
+// Join returns a Handler in which a missing side refuses everything. So does the side of the segments, until
+// WithSegments gives one.
+func Join(meta MetaHandler, replica ReplicaHandler, control ControlHandler) Handlers {
+	h := Handlers{meta, replica, control, Refuser{}}
 	if h.MetaHandler == nil {
 		h.MetaHandler = Refuser{}
 	}
@@ -61,6 +64,12 @@ func Join(meta MetaHandler, replica ReplicaHandler, control ControlHandler) Hand
 	if h.ControlHandler == nil {
 		h.ControlHandler = Refuser{}
 	}
+	return h
+}
+
+// WithSegments returns a copy that answers for sealed segments with s.
+func (h Handlers) WithSegments(s SegmentHandler) Handlers {
+	h.SegmentHandler = s
 	return h
 }
 

@@ -31,9 +31,11 @@ type Mux struct {
 	http  *http.Server
 	rpc   *handoff
 
-	handler  atomic.Pointer[Handler]
-	calls    atomic.Int64
-	refusals refusals
+	handler atomic.Pointer[Handler]
+	calls   atomic.Int64
+	// transfers are the segment requests being answered.
+	transfers atomic.Int64
+	refusals  refusals
 
 	ctx    context.Context
 	cancel context.CancelCauseFunc

@@ -52,6 +52,11 @@ type Options struct {
 	// Admit, if set, has the last word on a caller that fits: it may refuse a storage id or incarnation that
 	// is not the registered one. It is called for every new connection and every call, and must be quick.
 	Admit func(Caller) error
+	// AllowTransfer is the transfer allowlist: whether a caller, which is of this cluster and which Admit took,
+	// may seal, pin, and read sealed segments. Nil allows every such caller. It is asked before anything else of
+	// the request is looked at, and must be quick. What it returns is sent as ErrNotAllowed, unless it matches
+	// another error of the table, such as vtop.ErrNotReady while it is not known who is registered.
+	AllowTransfer func(Caller) error
 	// MaxConns bounds accepted connections of a Mux; default 4096. Above it, new ones are closed.
 	MaxConns int
 	// MaxPending bounds connections that have not said who they are; default 256. Above it, the oldest of
@@ -79,6 +84,18 @@ func (o Options) withDefaults() (Options, error) {
 		o.Dialer = defaultDialer()
 	}
 	return o, nil
+}
+
+// allowTransfer asks the transfer allowlist about a caller that admit took.
+func (o Options) allowTransfer(from Caller) error {
+	if o.AllowTransfer == nil {
+		return nil
+	}
+	err := o.AllowTransfer(from)
+	if err == nil || rowOf(err).err != nil {
+		return err
+	}
+	return refusef(ErrNotAllowed, "node %q at %s may neither seal nor transfer from node %q: %v", from.Name, from.Addr, o.Self().Name, err)
 }
 
 // Purpose says what a stream is for.

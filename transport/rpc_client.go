@@ -21,8 +21,8 @@ import (
 )
 
 // Client calls other nodes. It is safe for concurrent use and keeps connections open, per node and address;
-// large reads (ReadLog) have connections of their own, so that they hold up no control call. It retries
-// nothing: what may be repeated is the caller's knowledge.
+// large reads (ReadLog, and again segments) have connections of their own, so that they hold up no control call.
+// It retries nothing: what may be repeated is the caller's knowledge.
 //
 // Errors match, by errors.Is, the sentinel that the other node's error matched, and keep its text, which names
 // the node. Otherwise: ErrUnreachable if nothing was sent, vtop.ErrTimeout if the outcome is unknown, and
@@ -32,19 +32,24 @@ type Client struct {
 	conns   *connSet
 	control *exchange
 	bulk    *exchange
+	// segments moves sealed segments.
+	segments *exchange
 }
 
 // exchange is one pool of connections with the generated client on it.
 type exchange struct {
 	client *Client
+	scheme string
 	http   *http.Transport
 	peer   peerpbconnect.PeerServiceClient
+	repair peerpbconnect.RepairServiceClient
 }
 
 // Connections per node, idle and in all.
 const (
 	controlIdle, controlConns = 16, 256
 	bulkIdle, bulkConns       = 2, 16
+	segmentIdle, segmentConns = 4, 8
 )
 
 // NewClient checks the options. Close it.
@@ -56,6 +61,7 @@ func NewClient(opt Options) (*Client, error) {
 	c := &Client{opt: opt, conns: newConnSet(math.MaxInt, math.MaxInt)}
 	c.control = c.newExchange(controlIdle, controlConns, MaxMessage)
 	c.bulk = c.newExchange(bulkIdle, bulkConns, MaxBulkMessage)
+	c.segments = c.newExchange(segmentIdle, segmentConns, 0)
 	return c, nil
 }
 
@@ -77,11 +83,14 @@ func (c *Client) newExchange(idle, conns, readMax int) *exchange {
 	if c.opt.TLS != nil {
 		scheme = "https"
 	}
-	e.peer = peerpbconnect.NewPeerServiceClient(e, scheme+"://peer",
+	e.scheme = scheme
+	options := connect.WithClientOptions(
 		connect.WithAcceptCompression("gzip", nil, nil),
 		connect.WithReadMaxBytes(readMax),
 		connect.WithSendMaxBytes(MaxMessage),
 	)
+	e.peer = peerpbconnect.NewPeerServiceClient(e, scheme+"://peer", options)
+	e.repair = peerpbconnect.NewRepairServiceClient(e, scheme+"://peer", options)
 	return e
 }
 
@@ -90,6 +99,7 @@ func (c *Client) Close() error {
 	c.conns.close()
 	c.control.http.CloseIdleConnections()
 	c.bulk.http.CloseIdleConnections()
+	c.segments.http.CloseIdleConnections()
 	return nil
 }
 
@@ -198,10 +208,8 @@ func unwire(err error) error {
 	if errors.As(err, &peer) || errors.Is(err, ErrUnreachable) {
 		return plain(err)
 	}
-	var alert tls.AlertError
-	if errors.As(err, &alert) {
-		// The other side ended the handshake, which this side thought was done, before it read the call.
-		return fmt.Errorf("%w: the other side does not take this node's certificate: %w", ErrUnreachable, plain(err))
+	if refused := certificateRefused(plain(err)); refused != nil {
+		return refused
 	}
 	var ce *connect.Error
 	if errors.As(err, &ce) {
@@ -224,6 +232,16 @@ func unwire(err error) error {
 		}
 	}
 	return fmt.Errorf("%w: %w", vtop.ErrTimeout, plain(err))
+}
+
+// certificateRefused is the error of a call on whose connection the other side ended the handshake, which this
+// side thought was done, before it read the call; nil if err is something else.
+func certificateRefused(err error) error {
+	var alert tls.AlertError
+	if !errors.As(err, &alert) {
+		return nil
+	}
+	return fmt.Errorf("%w: the other side does not take this node's certificate: %w", ErrUnreachable, err)
 }
 
 // plain drops connect's wrapping, whose text would say "unavailable" in front of what is known better.

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
@@ -23,6 +24,9 @@ var clusterless = map[string]bool{
 	peerpbconnect.PeerServicePledgeProcedure:   true,
 	peerpbconnect.PeerServiceJoinProcedure:     true,
 }
+
+// repairPrefix begins the calls for which the transfer allowlist is asked.
+const repairPrefix = "/" + peerpbconnect.RepairServiceName + "/"
 
 // maxHeader bounds the headers of a request in bytes.
 const maxHeader = 8 << 10
@@ -43,8 +47,8 @@ type rpcConn struct {
 func (c *rpcConn) end() { c.once.Do(c.ended) }
 
 func (m *Mux) newHTTPServer() *http.Server {
-	mux := http.NewServeMux()
-	mux.Handle(peerpbconnect.NewPeerServiceHandler(service{m},
+	calls := http.NewServeMux()
+	calls.Handle(peerpbconnect.NewPeerServiceHandler(service{m},
 		connect.WithRequestGate(m.gate),
 		connect.WithReadMaxBytes(MaxControl),
 		connect.WithConditionalHandlerOptions(func(spec connect.Spec) []connect.HandlerOption {
@@ -56,10 +60,16 @@ func (m *Mux) newHTTPServer() *http.Server {
 		connect.WithSendMaxBytes(MaxBulkMessage),
 		connect.WithCompression("gzip", nil, nil),
 	))
+	calls.Handle(peerpbconnect.NewRepairServiceHandler(repairService{m},
+		connect.WithRequestGate(m.gate),
+		connect.WithReadMaxBytes(MaxControl),
+		connect.WithSendMaxBytes(MaxBulkMessage),
+		connect.WithCompression("gzip", nil, nil),
+	))
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	return &http.Server{
-		Handler:           m.bound(mux),
+		Handler:           m.route(m.bound(calls)),
 		Protocols:         protocols,
 		ReadHeaderTimeout: HandshakeTimeout,
 		WriteTimeout:      maxCallTime + bodyTimeout,
@@ -86,6 +96,17 @@ func (m *Mux) serveHTTP() {
 	if err := m.http.Serve(m.rpc); err != nil && !errors.Is(err, http.ErrServerClosed) && m.ctx.Err() == nil {
 		m.log.Error("peer calls are no longer served", "error", err)
 	}
+}
+
+// route takes segment requests out before anything looks at them, redirects of unclean paths included.
+func (m *Mux) route(calls http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(r.URL.Path, segmentPrefix) {
+			m.serveSegments(w, r)
+			return
+		}
+		calls.ServeHTTP(w, r)
+	})
 }
 
 // bound puts the limits around every request: how many at once, how slowly the body may come, how long in all.
@@ -155,7 +176,13 @@ func (m *Mux) judge(c *conn, procedure string, header http.Header) (Caller, erro
 		return from, refusef(ErrInvalid, "node %q speaks version %d of the peer protocol, this node version %d: upgrade the older one",
 			from.Name, hello.GetProtocol(), protocolVersion)
 	}
-	return from, m.opt.admit(from, vtop.NodeName(hello.GetTo()), !clusterless[procedure])
+	if err := m.opt.admit(from, vtop.NodeName(hello.GetTo()), !clusterless[procedure]); err != nil {
+		return from, err
+	}
+	if procedure == segmentPrefix || strings.HasPrefix(procedure, repairPrefix) {
+		return from, m.opt.allowTransfer(from)
+	}
+	return from, nil
 }
 
 // wireError packs an error for the caller.
@@ -226,4 +253,31 @@ func (s service) Drain(ctx context.Context, req *peerpb.DrainRequest) (*peerpb.D
 
 func (s service) TransferLease(ctx context.Context, req *peerpb.TransferLeaseRequest) (*peerpb.TransferLeaseResponse, error) {
 	return answer(ctx, s.m, req, s.h().TransferLease)
+}
+
+// repairService is its side of sealed segments.
+type repairService struct{ m *Mux }
+
+var _ peerpbconnect.RepairServiceHandler = repairService{}
+
+func (s repairService) h() SegmentHandler { return *s.m.handler.Load() }
+
+func (s repairService) SealTail(ctx context.Context, req *peerpb.SealTailRequest) (*peerpb.SealTailResponse, error) {
+	return answer(ctx, s.m, req, s.h().SealTail)
+}
+
+func (s repairService) PinSegments(ctx context.Context, req *peerpb.PinSegmentsRequest) (*peerpb.PinSegmentsResponse, error) {
+	return answer(ctx, s.m, req, s.h().PinSegments)
+}
+
+func (s repairService) ReleasePin(ctx context.Context, req *peerpb.ReleasePinRequest) (*peerpb.ReleasePinResponse, error) {
+	return answer(ctx, s.m, req, s.h().ReleasePin)
+}
+
+func (s repairService) AddLearner(ctx context.Context, req *peerpb.AddLearnerRequest) (*peerpb.AddLearnerResponse, error) {
+	return answer(ctx, s.m, req, s.h().AddLearner)
+}
+
+func (s repairService) ReportDamage(ctx context.Context, req *peerpb.ReportDamageRequest) (*peerpb.ReportDamageResponse, error) {
+	return answer(ctx, s.m, req, s.h().ReportDamage)
 }

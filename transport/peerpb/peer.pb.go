@@ -2,7 +2,7 @@
 // versions:
 // 	protoc-gen-go v1.36.12
 // 	protoc        v3.21.12
-// source: peer.proto
+// source: transport/peerpb/peer.proto
 
 // Package vtop.peer.v1 is what one node says to another on the peer port, except record batches and the hot
 // frames of a replication stream, whose bytes are drawn in docs/format.md.
@@ -62,6 +62,11 @@ const (
 	Code_CODE_UNIMPLEMENTED         Code = 27
 	Code_CODE_NOT_ALLOWED           Code = 28
 	Code_CODE_CANCELED              Code = 29
+	Code_CODE_NOT_COMMITTED         Code = 30
+	Code_CODE_NEVER_WRITTEN         Code = 31
+	Code_CODE_PIN_GONE              Code = 32
+	Code_CODE_NO_SEGMENT            Code = 33
+	Code_CODE_WRONG_ROOT            Code = 34
 )
 
 // Enum value maps for Code.
@@ -97,6 +102,11 @@ var (
 		27: "CODE_UNIMPLEMENTED",
 		28: "CODE_NOT_ALLOWED",
 		29: "CODE_CANCELED",
+		30: "CODE_NOT_COMMITTED",
+		31: "CODE_NEVER_WRITTEN",
+		32: "CODE_PIN_GONE",
+		33: "CODE_NO_SEGMENT",
+		34: "CODE_WRONG_ROOT",
 	}
 	Code_value = map[string]int32{
 		"CODE_UNSPECIFIED":           0,
@@ -129,6 +139,11 @@ var (
 		"CODE_UNIMPLEMENTED":         27,
 		"CODE_NOT_ALLOWED":           28,
 		"CODE_CANCELED":              29,
+		"CODE_NOT_COMMITTED":         30,
+		"CODE_NEVER_WRITTEN":         31,
+		"CODE_PIN_GONE":              32,
+		"CODE_NO_SEGMENT":            33,
+		"CODE_WRONG_ROOT":            34,
 	}
 )
 
@@ -143,11 +158,11 @@ func (x Code) String() string {
 }
 
 func (Code) Descriptor() protoreflect.EnumDescriptor {
-	return file_peer_proto_enumTypes[0].Descriptor()
+	return file_transport_peerpb_peer_proto_enumTypes[0].Descriptor()
 }
 
 func (Code) Type() protoreflect.EnumType {
-	return &file_peer_proto_enumTypes[0]
+	return &file_transport_peerpb_peer_proto_enumTypes[0]
 }
 
 func (x Code) Number() protoreflect.EnumNumber {
@@ -156,7 +171,7 @@ func (x Code) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Code.Descriptor instead.
 func (Code) EnumDescriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{0}
+	return file_transport_peerpb_peer_proto_rawDescGZIP(), []int{0}
 }
 
 type JoinOutcome int32
@@ -201,11 +216,11 @@ func (x JoinOutcome) String() string {
 }
 
 func (JoinOutcome) Descriptor() protoreflect.EnumDescriptor {
-	return file_peer_proto_enumTypes[1].Descriptor()
+	return file_transport_peerpb_peer_proto_enumTypes[1].Descriptor()
 }
 
 func (JoinOutcome) Type() protoreflect.EnumType {
-	return &file_peer_proto_enumTypes[1]
+	return &file_transport_peerpb_peer_proto_enumTypes[1]
 }
 
 func (x JoinOutcome) Number() protoreflect.EnumNumber {
@@ -214,10 +229,11 @@ func (x JoinOutcome) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use JoinOutcome.Descriptor instead.
 func (JoinOutcome) EnumDescriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{1}
+	return file_transport_peerpb_peer_proto_rawDescGZIP(), []int{1}
 }
 
-// ErrorDetail travels beside each refused call and inside Refuse and End frames.
+// ErrorDetail travels beside each refused call, inside Refuse and End frames, and as the body of a refused
+// segment request.
 type ErrorDetail struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Code    Code                   `protobuf:"varint,1,opt,name=code,proto3,enum=vtop.peer.v1.Code" json:"code,omitempty"`
@@ -225,14 +241,16 @@ type ErrorDetail struct {
 	// node is the name of the node that refused.
 	Node string `protobuf:"bytes,3,opt,name=node,proto3" json:"node,omitempty"`
 	// leader is set with CODE_NOT_RAFT_LEADER where the leader is known.
-	Leader        *LeaderHint `protobuf:"bytes,4,opt,name=leader,proto3" json:"leader,omitempty"`
+	Leader *LeaderHint `protobuf:"bytes,4,opt,name=leader,proto3" json:"leader,omitempty"`
+	// not_committed is set with CODE_NOT_COMMITTED.
+	NotCommitted  *NotCommitted `protobuf:"bytes,5,opt,name=not_committed,json=notCommitted,proto3" json:"not_committed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ErrorDetail) Reset() {
 	*x = ErrorDetail{}
-	mi := &file_peer_proto_msgTypes[0]
+	mi := &file_transport_peerpb_peer_proto_msgTypes[0]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -244,7 +262,7 @@ func (x *ErrorDetail) String() string {
 func (*ErrorDetail) ProtoMessage() {}
 
 func (x *ErrorDetail) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[0]
+	mi := &file_transport_peerpb_peer_proto_msgTypes[0]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -257,7 +275,7 @@ func (x *ErrorDetail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ErrorDetail.ProtoReflect.Descriptor instead.
 func (*ErrorDetail) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{0}
+	return file_transport_peerpb_peer_proto_rawDescGZIP(), []int{0}
 }
 
 func (x *ErrorDetail) GetCode() Code {
@@ -288,6 +306,66 @@ func (x *ErrorDetail) GetLeader() *LeaderHint {
 	return nil
 }
 
+func (x *ErrorDetail) GetNotCommitted() *NotCommitted {
+	if x != nil {
+		return x.NotCommitted
+	}
+	return nil
+}
+
+// NotCommitted: the tail was closed, but a majority does not have all of it yet. Nothing is lost; ask again.
+type NotCommitted struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ClosedEnd     int64                  `protobuf:"varint,1,opt,name=closed_end,json=closedEnd,proto3" json:"closed_end,omitempty"`
+	HighWatermark int64                  `protobuf:"varint,2,opt,name=high_watermark,json=highWatermark,proto3" json:"high_watermark,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NotCommitted) Reset() {
+	*x = NotCommitted{}
+	mi := &file_transport_peerpb_peer_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NotCommitted) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NotCommitted) ProtoMessage() {}
+
+func (x *NotCommitted) ProtoReflect() protoreflect.Message {
+	mi := &file_transport_peerpb_peer_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NotCommitted.ProtoReflect.Descriptor instead.
+func (*NotCommitted) Descriptor() ([]byte, []int) {
+	return file_transport_peerpb_peer_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *NotCommitted) GetClosedEnd() int64 {
+	if x != nil {
+		return x.ClosedEnd
+	}
+	return 0
+}
+
+func (x *NotCommitted) GetHighWatermark() int64 {
+	if x != nil {
+		return x.HighWatermark
+	}
+	return 0
+}
+
 type LeaderHint struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -299,7 +377,7 @@ type LeaderHint struct {
 
 func (x *LeaderHint) Reset() {
 	*x = LeaderHint{}
-	mi := &file_peer_proto_msgTypes[1]
+	mi := &file_transport_peerpb_peer_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -311,7 +389,7 @@ func (x *LeaderHint) String() string {
 func (*LeaderHint) ProtoMessage() {}
 
 func (x *LeaderHint) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[1]
+	mi := &file_transport_peerpb_peer_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -324,7 +402,7 @@ func (x *LeaderHint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaderHint.ProtoReflect.Descriptor instead.
 func (*LeaderHint) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{1}
+	return file_transport_peerpb_peer_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *LeaderHint) GetName() string {
@@ -358,7 +436,7 @@ type Range struct {
 
 func (x *Range) Reset() {
 	*x = Range{}
-	mi := &file_peer_proto_msgTypes[2]
+	mi := &file_transport_peerpb_peer_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -370,7 +448,7 @@ func (x *Range) String() string {
 func (*Range) ProtoMessage() {}
 
 func (x *Range) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[2]
+	mi := &file_transport_peerpb_peer_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -383,7 +461,7 @@ func (x *Range) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Range.ProtoReflect.Descriptor instead.
 func (*Range) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{2}
+	return file_transport_peerpb_peer_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Range) GetTopic() []byte {
@@ -410,7 +488,7 @@ type EpochRun struct {
 
 func (x *EpochRun) Reset() {
 	*x = EpochRun{}
-	mi := &file_peer_proto_msgTypes[3]
+	mi := &file_transport_peerpb_peer_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -422,7 +500,7 @@ func (x *EpochRun) String() string {
 func (*EpochRun) ProtoMessage() {}
 
 func (x *EpochRun) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[3]
+	mi := &file_transport_peerpb_peer_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -435,7 +513,7 @@ func (x *EpochRun) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EpochRun.ProtoReflect.Descriptor instead.
 func (*EpochRun) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{3}
+	return file_transport_peerpb_peer_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *EpochRun) GetEpoch() int32 {
@@ -464,7 +542,7 @@ type Addresses struct {
 
 func (x *Addresses) Reset() {
 	*x = Addresses{}
-	mi := &file_peer_proto_msgTypes[4]
+	mi := &file_transport_peerpb_peer_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -476,7 +554,7 @@ func (x *Addresses) String() string {
 func (*Addresses) ProtoMessage() {}
 
 func (x *Addresses) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[4]
+	mi := &file_transport_peerpb_peer_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -489,7 +567,7 @@ func (x *Addresses) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Addresses.ProtoReflect.Descriptor instead.
 func (*Addresses) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{4}
+	return file_transport_peerpb_peer_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Addresses) GetKafka() string {
@@ -541,7 +619,7 @@ type NodeInfo struct {
 
 func (x *NodeInfo) Reset() {
 	*x = NodeInfo{}
-	mi := &file_peer_proto_msgTypes[5]
+	mi := &file_transport_peerpb_peer_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -553,7 +631,7 @@ func (x *NodeInfo) String() string {
 func (*NodeInfo) ProtoMessage() {}
 
 func (x *NodeInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[5]
+	mi := &file_transport_peerpb_peer_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -566,7 +644,7 @@ func (x *NodeInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeInfo.ProtoReflect.Descriptor instead.
 func (*NodeInfo) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{5}
+	return file_transport_peerpb_peer_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *NodeInfo) GetName() string {
@@ -644,7 +722,7 @@ type PledgeState struct {
 
 func (x *PledgeState) Reset() {
 	*x = PledgeState{}
-	mi := &file_peer_proto_msgTypes[6]
+	mi := &file_transport_peerpb_peer_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -656,7 +734,7 @@ func (x *PledgeState) String() string {
 func (*PledgeState) ProtoMessage() {}
 
 func (x *PledgeState) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[6]
+	mi := &file_transport_peerpb_peer_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -669,7 +747,7 @@ func (x *PledgeState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PledgeState.ProtoReflect.Descriptor instead.
 func (*PledgeState) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{6}
+	return file_transport_peerpb_peer_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *PledgeState) GetClusterId() []byte {
@@ -705,7 +783,7 @@ type PledgeMember struct {
 
 func (x *PledgeMember) Reset() {
 	*x = PledgeMember{}
-	mi := &file_peer_proto_msgTypes[7]
+	mi := &file_transport_peerpb_peer_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -717,7 +795,7 @@ func (x *PledgeMember) String() string {
 func (*PledgeMember) ProtoMessage() {}
 
 func (x *PledgeMember) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[7]
+	mi := &file_transport_peerpb_peer_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -730,7 +808,7 @@ func (x *PledgeMember) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PledgeMember.ProtoReflect.Descriptor instead.
 func (*PledgeMember) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{7}
+	return file_transport_peerpb_peer_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *PledgeMember) GetName() string {
@@ -773,7 +851,7 @@ type IdentifyRequest struct {
 
 func (x *IdentifyRequest) Reset() {
 	*x = IdentifyRequest{}
-	mi := &file_peer_proto_msgTypes[8]
+	mi := &file_transport_peerpb_peer_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -785,7 +863,7 @@ func (x *IdentifyRequest) String() string {
 func (*IdentifyRequest) ProtoMessage() {}
 
 func (x *IdentifyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[8]
+	mi := &file_transport_peerpb_peer_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -798,7 +876,7 @@ func (x *IdentifyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IdentifyRequest.ProtoReflect.Descriptor instead.
 func (*IdentifyRequest) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{8}
+	return file_transport_peerpb_peer_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *IdentifyRequest) GetNode() *NodeInfo {
@@ -839,7 +917,7 @@ type IdentifyResponse struct {
 
 func (x *IdentifyResponse) Reset() {
 	*x = IdentifyResponse{}
-	mi := &file_peer_proto_msgTypes[9]
+	mi := &file_transport_peerpb_peer_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -851,7 +929,7 @@ func (x *IdentifyResponse) String() string {
 func (*IdentifyResponse) ProtoMessage() {}
 
 func (x *IdentifyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[9]
+	mi := &file_transport_peerpb_peer_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -864,7 +942,7 @@ func (x *IdentifyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IdentifyResponse.ProtoReflect.Descriptor instead.
 func (*IdentifyResponse) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{9}
+	return file_transport_peerpb_peer_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *IdentifyResponse) GetNode() *NodeInfo {
@@ -959,7 +1037,7 @@ type KnownNode struct {
 
 func (x *KnownNode) Reset() {
 	*x = KnownNode{}
-	mi := &file_peer_proto_msgTypes[10]
+	mi := &file_transport_peerpb_peer_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -971,7 +1049,7 @@ func (x *KnownNode) String() string {
 func (*KnownNode) ProtoMessage() {}
 
 func (x *KnownNode) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[10]
+	mi := &file_transport_peerpb_peer_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -984,7 +1062,7 @@ func (x *KnownNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KnownNode.ProtoReflect.Descriptor instead.
 func (*KnownNode) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{10}
+	return file_transport_peerpb_peer_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *KnownNode) GetName() string {
@@ -1050,7 +1128,7 @@ type PledgeRequest struct {
 
 func (x *PledgeRequest) Reset() {
 	*x = PledgeRequest{}
-	mi := &file_peer_proto_msgTypes[11]
+	mi := &file_transport_peerpb_peer_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1062,7 +1140,7 @@ func (x *PledgeRequest) String() string {
 func (*PledgeRequest) ProtoMessage() {}
 
 func (x *PledgeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[11]
+	mi := &file_transport_peerpb_peer_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1075,7 +1153,7 @@ func (x *PledgeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PledgeRequest.ProtoReflect.Descriptor instead.
 func (*PledgeRequest) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{11}
+	return file_transport_peerpb_peer_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *PledgeRequest) GetClusterId() []byte {
@@ -1120,7 +1198,7 @@ type PledgeResponse struct {
 
 func (x *PledgeResponse) Reset() {
 	*x = PledgeResponse{}
-	mi := &file_peer_proto_msgTypes[12]
+	mi := &file_transport_peerpb_peer_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1132,7 +1210,7 @@ func (x *PledgeResponse) String() string {
 func (*PledgeResponse) ProtoMessage() {}
 
 func (x *PledgeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[12]
+	mi := &file_transport_peerpb_peer_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1145,7 +1223,7 @@ func (x *PledgeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PledgeResponse.ProtoReflect.Descriptor instead.
 func (*PledgeResponse) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{12}
+	return file_transport_peerpb_peer_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *PledgeResponse) GetGranted() bool {
@@ -1190,7 +1268,7 @@ type JoinRequest struct {
 
 func (x *JoinRequest) Reset() {
 	*x = JoinRequest{}
-	mi := &file_peer_proto_msgTypes[13]
+	mi := &file_transport_peerpb_peer_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1202,7 +1280,7 @@ func (x *JoinRequest) String() string {
 func (*JoinRequest) ProtoMessage() {}
 
 func (x *JoinRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[13]
+	mi := &file_transport_peerpb_peer_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1215,7 +1293,7 @@ func (x *JoinRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinRequest.ProtoReflect.Descriptor instead.
 func (*JoinRequest) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{13}
+	return file_transport_peerpb_peer_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *JoinRequest) GetNode() *NodeInfo {
@@ -1264,7 +1342,7 @@ type JoinResponse struct {
 
 func (x *JoinResponse) Reset() {
 	*x = JoinResponse{}
-	mi := &file_peer_proto_msgTypes[14]
+	mi := &file_transport_peerpb_peer_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1276,7 +1354,7 @@ func (x *JoinResponse) String() string {
 func (*JoinResponse) ProtoMessage() {}
 
 func (x *JoinResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[14]
+	mi := &file_transport_peerpb_peer_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1289,7 +1367,7 @@ func (x *JoinResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinResponse.ProtoReflect.Descriptor instead.
 func (*JoinResponse) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{14}
+	return file_transport_peerpb_peer_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *JoinResponse) GetOutcome() JoinOutcome {
@@ -1364,7 +1442,7 @@ type ProposeRequest struct {
 
 func (x *ProposeRequest) Reset() {
 	*x = ProposeRequest{}
-	mi := &file_peer_proto_msgTypes[15]
+	mi := &file_transport_peerpb_peer_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1376,7 +1454,7 @@ func (x *ProposeRequest) String() string {
 func (*ProposeRequest) ProtoMessage() {}
 
 func (x *ProposeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[15]
+	mi := &file_transport_peerpb_peer_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1389,7 +1467,7 @@ func (x *ProposeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProposeRequest.ProtoReflect.Descriptor instead.
 func (*ProposeRequest) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{15}
+	return file_transport_peerpb_peer_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ProposeRequest) GetCommand() []byte {
@@ -1409,7 +1487,7 @@ type ProposeResponse struct {
 
 func (x *ProposeResponse) Reset() {
 	*x = ProposeResponse{}
-	mi := &file_peer_proto_msgTypes[16]
+	mi := &file_transport_peerpb_peer_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1421,7 +1499,7 @@ func (x *ProposeResponse) String() string {
 func (*ProposeResponse) ProtoMessage() {}
 
 func (x *ProposeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[16]
+	mi := &file_transport_peerpb_peer_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1434,7 +1512,7 @@ func (x *ProposeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProposeResponse.ProtoReflect.Descriptor instead.
 func (*ProposeResponse) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{16}
+	return file_transport_peerpb_peer_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ProposeResponse) GetOutcome() []byte {
@@ -1459,7 +1537,7 @@ type ReadIndexRequest struct {
 
 func (x *ReadIndexRequest) Reset() {
 	*x = ReadIndexRequest{}
-	mi := &file_peer_proto_msgTypes[17]
+	mi := &file_transport_peerpb_peer_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1471,7 +1549,7 @@ func (x *ReadIndexRequest) String() string {
 func (*ReadIndexRequest) ProtoMessage() {}
 
 func (x *ReadIndexRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[17]
+	mi := &file_transport_peerpb_peer_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1484,7 +1562,7 @@ func (x *ReadIndexRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadIndexRequest.ProtoReflect.Descriptor instead.
 func (*ReadIndexRequest) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{17}
+	return file_transport_peerpb_peer_proto_rawDescGZIP(), []int{18}
 }
 
 type ReadIndexResponse struct {
@@ -1498,7 +1576,7 @@ type ReadIndexResponse struct {
 
 func (x *ReadIndexResponse) Reset() {
 	*x = ReadIndexResponse{}
-	mi := &file_peer_proto_msgTypes[18]
+	mi := &file_transport_peerpb_peer_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1510,7 +1588,7 @@ func (x *ReadIndexResponse) String() string {
 func (*ReadIndexResponse) ProtoMessage() {}
 
 func (x *ReadIndexResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[18]
+	mi := &file_transport_peerpb_peer_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1523,7 +1601,7 @@ func (x *ReadIndexResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadIndexResponse.ProtoReflect.Descriptor instead.
 func (*ReadIndexResponse) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{18}
+	return file_transport_peerpb_peer_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ReadIndexResponse) GetIndex() uint64 {
@@ -1558,7 +1636,7 @@ type FenceRequest struct {
 
 func (x *FenceRequest) Reset() {
 	*x = FenceRequest{}
-	mi := &file_peer_proto_msgTypes[19]
+	mi := &file_transport_peerpb_peer_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1570,7 +1648,7 @@ func (x *FenceRequest) String() string {
 func (*FenceRequest) ProtoMessage() {}
 
 func (x *FenceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[19]
+	mi := &file_transport_peerpb_peer_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1583,7 +1661,7 @@ func (x *FenceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FenceRequest.ProtoReflect.Descriptor instead.
 func (*FenceRequest) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{19}
+	return file_transport_peerpb_peer_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *FenceRequest) GetGrantIndex() uint64 {
@@ -1611,7 +1689,7 @@ type FenceItem struct {
 
 func (x *FenceItem) Reset() {
 	*x = FenceItem{}
-	mi := &file_peer_proto_msgTypes[20]
+	mi := &file_transport_peerpb_peer_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1623,7 +1701,7 @@ func (x *FenceItem) String() string {
 func (*FenceItem) ProtoMessage() {}
 
 func (x *FenceItem) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[20]
+	mi := &file_transport_peerpb_peer_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1636,7 +1714,7 @@ func (x *FenceItem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FenceItem.ProtoReflect.Descriptor instead.
 func (*FenceItem) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{20}
+	return file_transport_peerpb_peer_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *FenceItem) GetRange() *Range {
@@ -1670,7 +1748,7 @@ type FenceResponse struct {
 
 func (x *FenceResponse) Reset() {
 	*x = FenceResponse{}
-	mi := &file_peer_proto_msgTypes[21]
+	mi := &file_transport_peerpb_peer_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1682,7 +1760,7 @@ func (x *FenceResponse) String() string {
 func (*FenceResponse) ProtoMessage() {}
 
 func (x *FenceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[21]
+	mi := &file_transport_peerpb_peer_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1695,7 +1773,7 @@ func (x *FenceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FenceResponse.ProtoReflect.Descriptor instead.
 func (*FenceResponse) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{21}
+	return file_transport_peerpb_peer_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *FenceResponse) GetResults() []*FenceResult {
@@ -1724,7 +1802,7 @@ type FenceResult struct {
 
 func (x *FenceResult) Reset() {
 	*x = FenceResult{}
-	mi := &file_peer_proto_msgTypes[22]
+	mi := &file_transport_peerpb_peer_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1736,7 +1814,7 @@ func (x *FenceResult) String() string {
 func (*FenceResult) ProtoMessage() {}
 
 func (x *FenceResult) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[22]
+	mi := &file_transport_peerpb_peer_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1749,7 +1827,7 @@ func (x *FenceResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FenceResult.ProtoReflect.Descriptor instead.
 func (*FenceResult) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{22}
+	return file_transport_peerpb_peer_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *FenceResult) GetCode() Code {
@@ -1817,7 +1895,7 @@ type LogEndsRequest struct {
 
 func (x *LogEndsRequest) Reset() {
 	*x = LogEndsRequest{}
-	mi := &file_peer_proto_msgTypes[23]
+	mi := &file_transport_peerpb_peer_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1829,7 +1907,7 @@ func (x *LogEndsRequest) String() string {
 func (*LogEndsRequest) ProtoMessage() {}
 
 func (x *LogEndsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[23]
+	mi := &file_transport_peerpb_peer_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1842,7 +1920,7 @@ func (x *LogEndsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogEndsRequest.ProtoReflect.Descriptor instead.
 func (*LogEndsRequest) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{23}
+	return file_transport_peerpb_peer_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *LogEndsRequest) GetItems() []*LogEndsItem {
@@ -1863,7 +1941,7 @@ type LogEndsItem struct {
 
 func (x *LogEndsItem) Reset() {
 	*x = LogEndsItem{}
-	mi := &file_peer_proto_msgTypes[24]
+	mi := &file_transport_peerpb_peer_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1875,7 +1953,7 @@ func (x *LogEndsItem) String() string {
 func (*LogEndsItem) ProtoMessage() {}
 
 func (x *LogEndsItem) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[24]
+	mi := &file_transport_peerpb_peer_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1888,7 +1966,7 @@ func (x *LogEndsItem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogEndsItem.ProtoReflect.Descriptor instead.
 func (*LogEndsItem) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{24}
+	return file_transport_peerpb_peer_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *LogEndsItem) GetRange() *Range {
@@ -1914,7 +1992,7 @@ type LogEndsResponse struct {
 
 func (x *LogEndsResponse) Reset() {
 	*x = LogEndsResponse{}
-	mi := &file_peer_proto_msgTypes[25]
+	mi := &file_transport_peerpb_peer_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1926,7 +2004,7 @@ func (x *LogEndsResponse) String() string {
 func (*LogEndsResponse) ProtoMessage() {}
 
 func (x *LogEndsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[25]
+	mi := &file_transport_peerpb_peer_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1939,7 +2017,7 @@ func (x *LogEndsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogEndsResponse.ProtoReflect.Descriptor instead.
 func (*LogEndsResponse) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{25}
+	return file_transport_peerpb_peer_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *LogEndsResponse) GetResults() []*LogEndsResult {
@@ -1968,7 +2046,7 @@ type LogEndsResult struct {
 
 func (x *LogEndsResult) Reset() {
 	*x = LogEndsResult{}
-	mi := &file_peer_proto_msgTypes[26]
+	mi := &file_transport_peerpb_peer_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1980,7 +2058,7 @@ func (x *LogEndsResult) String() string {
 func (*LogEndsResult) ProtoMessage() {}
 
 func (x *LogEndsResult) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[26]
+	mi := &file_transport_peerpb_peer_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1993,7 +2071,7 @@ func (x *LogEndsResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogEndsResult.ProtoReflect.Descriptor instead.
 func (*LogEndsResult) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{26}
+	return file_transport_peerpb_peer_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *LogEndsResult) GetCode() Code {
@@ -2082,7 +2160,7 @@ type ReadLogRequest struct {
 
 func (x *ReadLogRequest) Reset() {
 	*x = ReadLogRequest{}
-	mi := &file_peer_proto_msgTypes[27]
+	mi := &file_transport_peerpb_peer_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2094,7 +2172,7 @@ func (x *ReadLogRequest) String() string {
 func (*ReadLogRequest) ProtoMessage() {}
 
 func (x *ReadLogRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[27]
+	mi := &file_transport_peerpb_peer_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2107,7 +2185,7 @@ func (x *ReadLogRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadLogRequest.ProtoReflect.Descriptor instead.
 func (*ReadLogRequest) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{27}
+	return file_transport_peerpb_peer_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ReadLogRequest) GetRange() *Range {
@@ -2166,7 +2244,7 @@ type ReadLogResponse struct {
 
 func (x *ReadLogResponse) Reset() {
 	*x = ReadLogResponse{}
-	mi := &file_peer_proto_msgTypes[28]
+	mi := &file_transport_peerpb_peer_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2178,7 +2256,7 @@ func (x *ReadLogResponse) String() string {
 func (*ReadLogResponse) ProtoMessage() {}
 
 func (x *ReadLogResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[28]
+	mi := &file_transport_peerpb_peer_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2191,7 +2269,7 @@ func (x *ReadLogResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadLogResponse.ProtoReflect.Descriptor instead.
 func (*ReadLogResponse) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{28}
+	return file_transport_peerpb_peer_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ReadLogResponse) GetSegmentBase() int64 {
@@ -2233,7 +2311,7 @@ type DrainRequest struct {
 
 func (x *DrainRequest) Reset() {
 	*x = DrainRequest{}
-	mi := &file_peer_proto_msgTypes[29]
+	mi := &file_transport_peerpb_peer_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2245,7 +2323,7 @@ func (x *DrainRequest) String() string {
 func (*DrainRequest) ProtoMessage() {}
 
 func (x *DrainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[29]
+	mi := &file_transport_peerpb_peer_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2258,7 +2336,7 @@ func (x *DrainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainRequest.ProtoReflect.Descriptor instead.
 func (*DrainRequest) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{29}
+	return file_transport_peerpb_peer_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *DrainRequest) GetNode() string {
@@ -2286,7 +2364,7 @@ type DrainResponse struct {
 
 func (x *DrainResponse) Reset() {
 	*x = DrainResponse{}
-	mi := &file_peer_proto_msgTypes[30]
+	mi := &file_transport_peerpb_peer_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2298,7 +2376,7 @@ func (x *DrainResponse) String() string {
 func (*DrainResponse) ProtoMessage() {}
 
 func (x *DrainResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[30]
+	mi := &file_transport_peerpb_peer_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2311,7 +2389,7 @@ func (x *DrainResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainResponse.ProtoReflect.Descriptor instead.
 func (*DrainResponse) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{30}
+	return file_transport_peerpb_peer_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *DrainResponse) GetState() string {
@@ -2347,7 +2425,7 @@ type TransferLeaseRequest struct {
 
 func (x *TransferLeaseRequest) Reset() {
 	*x = TransferLeaseRequest{}
-	mi := &file_peer_proto_msgTypes[31]
+	mi := &file_transport_peerpb_peer_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2359,7 +2437,7 @@ func (x *TransferLeaseRequest) String() string {
 func (*TransferLeaseRequest) ProtoMessage() {}
 
 func (x *TransferLeaseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[31]
+	mi := &file_transport_peerpb_peer_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2372,7 +2450,7 @@ func (x *TransferLeaseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferLeaseRequest.ProtoReflect.Descriptor instead.
 func (*TransferLeaseRequest) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{31}
+	return file_transport_peerpb_peer_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *TransferLeaseRequest) GetRange() *Range {
@@ -2406,7 +2484,7 @@ type TransferLeaseResponse struct {
 
 func (x *TransferLeaseResponse) Reset() {
 	*x = TransferLeaseResponse{}
-	mi := &file_peer_proto_msgTypes[32]
+	mi := &file_transport_peerpb_peer_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2418,7 +2496,7 @@ func (x *TransferLeaseResponse) String() string {
 func (*TransferLeaseResponse) ProtoMessage() {}
 
 func (x *TransferLeaseResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[32]
+	mi := &file_transport_peerpb_peer_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2431,7 +2509,7 @@ func (x *TransferLeaseResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferLeaseResponse.ProtoReflect.Descriptor instead.
 func (*TransferLeaseResponse) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{32}
+	return file_transport_peerpb_peer_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *TransferLeaseResponse) GetHolder() string {
@@ -2448,17 +2526,21 @@ func (x *TransferLeaseResponse) GetEpoch() int32 {
 	return 0
 }
 
-var File_peer_proto protoreflect.FileDescriptor
+var File_transport_peerpb_peer_proto protoreflect.FileDescriptor
 
-const file_peer_proto_rawDesc = "" +
+const file_transport_peerpb_peer_proto_rawDesc = "" +
 	"\n" +
-	"\n" +
-	"peer.proto\x12\fvtop.peer.v1\"\x95\x01\n" +
+	"\x1btransport/peerpb/peer.proto\x12\fvtop.peer.v1\"\xd6\x01\n" +
 	"\vErrorDetail\x12&\n" +
 	"\x04code\x18\x01 \x01(\x0e2\x12.vtop.peer.v1.CodeR\x04code\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12\x12\n" +
 	"\x04node\x18\x03 \x01(\tR\x04node\x120\n" +
-	"\x06leader\x18\x04 \x01(\v2\x18.vtop.peer.v1.LeaderHintR\x06leader\"Z\n" +
+	"\x06leader\x18\x04 \x01(\v2\x18.vtop.peer.v1.LeaderHintR\x06leader\x12?\n" +
+	"\rnot_committed\x18\x05 \x01(\v2\x1a.vtop.peer.v1.NotCommittedR\fnotCommitted\"T\n" +
+	"\fNotCommitted\x12\x1d\n" +
+	"\n" +
+	"closed_end\x18\x01 \x01(\x03R\tclosedEnd\x12%\n" +
+	"\x0ehigh_watermark\x18\x02 \x01(\x03R\rhighWatermark\"Z\n" +
 	"\n" +
 	"LeaderHint\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1b\n" +
@@ -2638,7 +2720,7 @@ const file_peer_proto_rawDesc = "" +
 	"\x0eexpected_epoch\x18\x03 \x01(\x05R\rexpectedEpoch\"E\n" +
 	"\x15TransferLeaseResponse\x12\x16\n" +
 	"\x06holder\x18\x01 \x01(\tR\x06holder\x12\x14\n" +
-	"\x05epoch\x18\x02 \x01(\x05R\x05epoch*\xb5\x05\n" +
+	"\x05epoch\x18\x02 \x01(\x05R\x05epoch*\xa2\x06\n" +
 	"\x04Code\x12\x14\n" +
 	"\x10CODE_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rCODE_INTERNAL\x10\x01\x12\x0f\n" +
@@ -2670,7 +2752,12 @@ const file_peer_proto_rawDesc = "" +
 	"\fCODE_INVALID\x10\x1a\x12\x16\n" +
 	"\x12CODE_UNIMPLEMENTED\x10\x1b\x12\x14\n" +
 	"\x10CODE_NOT_ALLOWED\x10\x1c\x12\x11\n" +
-	"\rCODE_CANCELED\x10\x1d*\x9d\x01\n" +
+	"\rCODE_CANCELED\x10\x1d\x12\x16\n" +
+	"\x12CODE_NOT_COMMITTED\x10\x1e\x12\x16\n" +
+	"\x12CODE_NEVER_WRITTEN\x10\x1f\x12\x11\n" +
+	"\rCODE_PIN_GONE\x10 \x12\x13\n" +
+	"\x0fCODE_NO_SEGMENT\x10!\x12\x13\n" +
+	"\x0fCODE_WRONG_ROOT\x10\"*\x9d\x01\n" +
 	"\vJoinOutcome\x12\x1c\n" +
 	"\x18JOIN_OUTCOME_UNSPECIFIED\x10\x00\x12\x19\n" +
 	"\x15JOIN_OUTCOME_ACCEPTED\x10\x01\x12\x1b\n" +
@@ -2690,134 +2777,136 @@ const file_peer_proto_rawDesc = "" +
 	"\rTransferLease\x12\".vtop.peer.v1.TransferLeaseRequest\x1a#.vtop.peer.v1.TransferLeaseResponseB+Z)github.com/vtop-log/vtop/transport/peerpbb\x06proto3"
 
 var (
-	file_peer_proto_rawDescOnce sync.Once
-	file_peer_proto_rawDescData []byte
+	file_transport_peerpb_peer_proto_rawDescOnce sync.Once
+	file_transport_peerpb_peer_proto_rawDescData []byte
 )
 
-func file_peer_proto_rawDescGZIP() []byte {
-	file_peer_proto_rawDescOnce.Do(func() {
-		file_peer_proto_rawDescData = protoimpl.X.CompressGZIP(unsafe.Slice(unsafe.StringData(file_peer_proto_rawDesc), len(file_peer_proto_rawDesc)))
+func file_transport_peerpb_peer_proto_rawDescGZIP() []byte {
+	file_transport_peerpb_peer_proto_rawDescOnce.Do(func() {
+		file_transport_peerpb_peer_proto_rawDescData = protoimpl.X.CompressGZIP(unsafe.Slice(unsafe.StringData(file_transport_peerpb_peer_proto_rawDesc), len(file_transport_peerpb_peer_proto_rawDesc)))
 	})
-	return file_peer_proto_rawDescData
+	return file_transport_peerpb_peer_proto_rawDescData
 }
 
-var file_peer_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 33)
-var file_peer_proto_goTypes = []any{
+var file_transport_peerpb_peer_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
+var file_transport_peerpb_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 34)
+var file_transport_peerpb_peer_proto_goTypes = []any{
 	(Code)(0),                     // 0: vtop.peer.v1.Code
 	(JoinOutcome)(0),              // 1: vtop.peer.v1.JoinOutcome
 	(*ErrorDetail)(nil),           // 2: vtop.peer.v1.ErrorDetail
-	(*LeaderHint)(nil),            // 3: vtop.peer.v1.LeaderHint
-	(*Range)(nil),                 // 4: vtop.peer.v1.Range
-	(*EpochRun)(nil),              // 5: vtop.peer.v1.EpochRun
-	(*Addresses)(nil),             // 6: vtop.peer.v1.Addresses
-	(*NodeInfo)(nil),              // 7: vtop.peer.v1.NodeInfo
-	(*PledgeState)(nil),           // 8: vtop.peer.v1.PledgeState
-	(*PledgeMember)(nil),          // 9: vtop.peer.v1.PledgeMember
-	(*IdentifyRequest)(nil),       // 10: vtop.peer.v1.IdentifyRequest
-	(*IdentifyResponse)(nil),      // 11: vtop.peer.v1.IdentifyResponse
-	(*KnownNode)(nil),             // 12: vtop.peer.v1.KnownNode
-	(*PledgeRequest)(nil),         // 13: vtop.peer.v1.PledgeRequest
-	(*PledgeResponse)(nil),        // 14: vtop.peer.v1.PledgeResponse
-	(*JoinRequest)(nil),           // 15: vtop.peer.v1.JoinRequest
-	(*JoinResponse)(nil),          // 16: vtop.peer.v1.JoinResponse
-	(*ProposeRequest)(nil),        // 17: vtop.peer.v1.ProposeRequest
-	(*ProposeResponse)(nil),       // 18: vtop.peer.v1.ProposeResponse
-	(*ReadIndexRequest)(nil),      // 19: vtop.peer.v1.ReadIndexRequest
-	(*ReadIndexResponse)(nil),     // 20: vtop.peer.v1.ReadIndexResponse
-	(*FenceRequest)(nil),          // 21: vtop.peer.v1.FenceRequest
-	(*FenceItem)(nil),             // 22: vtop.peer.v1.FenceItem
-	(*FenceResponse)(nil),         // 23: vtop.peer.v1.FenceResponse
-	(*FenceResult)(nil),           // 24: vtop.peer.v1.FenceResult
-	(*LogEndsRequest)(nil),        // 25: vtop.peer.v1.LogEndsRequest
-	(*LogEndsItem)(nil),           // 26: vtop.peer.v1.LogEndsItem
-	(*LogEndsResponse)(nil),       // 27: vtop.peer.v1.LogEndsResponse
-	(*LogEndsResult)(nil),         // 28: vtop.peer.v1.LogEndsResult
-	(*ReadLogRequest)(nil),        // 29: vtop.peer.v1.ReadLogRequest
-	(*ReadLogResponse)(nil),       // 30: vtop.peer.v1.ReadLogResponse
-	(*DrainRequest)(nil),          // 31: vtop.peer.v1.DrainRequest
-	(*DrainResponse)(nil),         // 32: vtop.peer.v1.DrainResponse
-	(*TransferLeaseRequest)(nil),  // 33: vtop.peer.v1.TransferLeaseRequest
-	(*TransferLeaseResponse)(nil), // 34: vtop.peer.v1.TransferLeaseResponse
+	(*NotCommitted)(nil),          // 3: vtop.peer.v1.NotCommitted
+	(*LeaderHint)(nil),            // 4: vtop.peer.v1.LeaderHint
+	(*Range)(nil),                 // 5: vtop.peer.v1.Range
+	(*EpochRun)(nil),              // 6: vtop.peer.v1.EpochRun
+	(*Addresses)(nil),             // 7: vtop.peer.v1.Addresses
+	(*NodeInfo)(nil),              // 8: vtop.peer.v1.NodeInfo
+	(*PledgeState)(nil),           // 9: vtop.peer.v1.PledgeState
+	(*PledgeMember)(nil),          // 10: vtop.peer.v1.PledgeMember
+	(*IdentifyRequest)(nil),       // 11: vtop.peer.v1.IdentifyRequest
+	(*IdentifyResponse)(nil),      // 12: vtop.peer.v1.IdentifyResponse
+	(*KnownNode)(nil),             // 13: vtop.peer.v1.KnownNode
+	(*PledgeRequest)(nil),         // 14: vtop.peer.v1.PledgeRequest
+	(*PledgeResponse)(nil),        // 15: vtop.peer.v1.PledgeResponse
+	(*JoinRequest)(nil),           // 16: vtop.peer.v1.JoinRequest
+	(*JoinResponse)(nil),          // 17: vtop.peer.v1.JoinResponse
+	(*ProposeRequest)(nil),        // 18: vtop.peer.v1.ProposeRequest
+	(*ProposeResponse)(nil),       // 19: vtop.peer.v1.ProposeResponse
+	(*ReadIndexRequest)(nil),      // 20: vtop.peer.v1.ReadIndexRequest
+	(*ReadIndexResponse)(nil),     // 21: vtop.peer.v1.ReadIndexResponse
+	(*FenceRequest)(nil),          // 22: vtop.peer.v1.FenceRequest
+	(*FenceItem)(nil),             // 23: vtop.peer.v1.FenceItem
+	(*FenceResponse)(nil),         // 24: vtop.peer.v1.FenceResponse
+	(*FenceResult)(nil),           // 25: vtop.peer.v1.FenceResult
+	(*LogEndsRequest)(nil),        // 26: vtop.peer.v1.LogEndsRequest
+	(*LogEndsItem)(nil),           // 27: vtop.peer.v1.LogEndsItem
+	(*LogEndsResponse)(nil),       // 28: vtop.peer.v1.LogEndsResponse
+	(*LogEndsResult)(nil),         // 29: vtop.peer.v1.LogEndsResult
+	(*ReadLogRequest)(nil),        // 30: vtop.peer.v1.ReadLogRequest
+	(*ReadLogResponse)(nil),       // 31: vtop.peer.v1.ReadLogResponse
+	(*DrainRequest)(nil),          // 32: vtop.peer.v1.DrainRequest
+	(*DrainResponse)(nil),         // 33: vtop.peer.v1.DrainResponse
+	(*TransferLeaseRequest)(nil),  // 34: vtop.peer.v1.TransferLeaseRequest
+	(*TransferLeaseResponse)(nil), // 35: vtop.peer.v1.TransferLeaseResponse
 }
-var file_peer_proto_depIdxs = []int32{
+var file_transport_peerpb_peer_proto_depIdxs = []int32{
 	0,  // 0: vtop.peer.v1.ErrorDetail.code:type_name -> vtop.peer.v1.Code
-	3,  // 1: vtop.peer.v1.ErrorDetail.leader:type_name -> vtop.peer.v1.LeaderHint
-	6,  // 2: vtop.peer.v1.NodeInfo.addresses:type_name -> vtop.peer.v1.Addresses
-	9,  // 3: vtop.peer.v1.PledgeState.members:type_name -> vtop.peer.v1.PledgeMember
-	7,  // 4: vtop.peer.v1.IdentifyRequest.node:type_name -> vtop.peer.v1.NodeInfo
-	7,  // 5: vtop.peer.v1.IdentifyResponse.node:type_name -> vtop.peer.v1.NodeInfo
-	8,  // 6: vtop.peer.v1.IdentifyResponse.pledge:type_name -> vtop.peer.v1.PledgeState
-	3,  // 7: vtop.peer.v1.IdentifyResponse.leader:type_name -> vtop.peer.v1.LeaderHint
-	12, // 8: vtop.peer.v1.IdentifyResponse.known:type_name -> vtop.peer.v1.KnownNode
-	6,  // 9: vtop.peer.v1.KnownNode.addresses:type_name -> vtop.peer.v1.Addresses
-	9,  // 10: vtop.peer.v1.PledgeRequest.coordinator:type_name -> vtop.peer.v1.PledgeMember
-	9,  // 11: vtop.peer.v1.PledgeRequest.members:type_name -> vtop.peer.v1.PledgeMember
-	8,  // 12: vtop.peer.v1.PledgeResponse.pledge:type_name -> vtop.peer.v1.PledgeState
-	7,  // 13: vtop.peer.v1.PledgeResponse.node:type_name -> vtop.peer.v1.NodeInfo
-	7,  // 14: vtop.peer.v1.JoinRequest.node:type_name -> vtop.peer.v1.NodeInfo
-	1,  // 15: vtop.peer.v1.JoinResponse.outcome:type_name -> vtop.peer.v1.JoinOutcome
-	3,  // 16: vtop.peer.v1.JoinResponse.leader:type_name -> vtop.peer.v1.LeaderHint
-	3,  // 17: vtop.peer.v1.ReadIndexResponse.leader:type_name -> vtop.peer.v1.LeaderHint
-	22, // 18: vtop.peer.v1.FenceRequest.items:type_name -> vtop.peer.v1.FenceItem
-	4,  // 19: vtop.peer.v1.FenceItem.range:type_name -> vtop.peer.v1.Range
-	24, // 20: vtop.peer.v1.FenceResponse.results:type_name -> vtop.peer.v1.FenceResult
-	0,  // 21: vtop.peer.v1.FenceResult.code:type_name -> vtop.peer.v1.Code
-	5,  // 22: vtop.peer.v1.FenceResult.runs:type_name -> vtop.peer.v1.EpochRun
-	26, // 23: vtop.peer.v1.LogEndsRequest.items:type_name -> vtop.peer.v1.LogEndsItem
-	4,  // 24: vtop.peer.v1.LogEndsItem.range:type_name -> vtop.peer.v1.Range
-	28, // 25: vtop.peer.v1.LogEndsResponse.results:type_name -> vtop.peer.v1.LogEndsResult
-	0,  // 26: vtop.peer.v1.LogEndsResult.code:type_name -> vtop.peer.v1.Code
-	4,  // 27: vtop.peer.v1.ReadLogRequest.range:type_name -> vtop.peer.v1.Range
-	4,  // 28: vtop.peer.v1.TransferLeaseRequest.range:type_name -> vtop.peer.v1.Range
-	10, // 29: vtop.peer.v1.PeerService.Identify:input_type -> vtop.peer.v1.IdentifyRequest
-	13, // 30: vtop.peer.v1.PeerService.Pledge:input_type -> vtop.peer.v1.PledgeRequest
-	15, // 31: vtop.peer.v1.PeerService.Join:input_type -> vtop.peer.v1.JoinRequest
-	17, // 32: vtop.peer.v1.PeerService.Propose:input_type -> vtop.peer.v1.ProposeRequest
-	19, // 33: vtop.peer.v1.PeerService.ReadIndex:input_type -> vtop.peer.v1.ReadIndexRequest
-	21, // 34: vtop.peer.v1.PeerService.Fence:input_type -> vtop.peer.v1.FenceRequest
-	25, // 35: vtop.peer.v1.PeerService.LogEnds:input_type -> vtop.peer.v1.LogEndsRequest
-	29, // 36: vtop.peer.v1.PeerService.ReadLog:input_type -> vtop.peer.v1.ReadLogRequest
-	31, // 37: vtop.peer.v1.PeerService.Drain:input_type -> vtop.peer.v1.DrainRequest
-	33, // 38: vtop.peer.v1.PeerService.TransferLease:input_type -> vtop.peer.v1.TransferLeaseRequest
-	11, // 39: vtop.peer.v1.PeerService.Identify:output_type -> vtop.peer.v1.IdentifyResponse
-	14, // 40: vtop.peer.v1.PeerService.Pledge:output_type -> vtop.peer.v1.PledgeResponse
-	16, // 41: vtop.peer.v1.PeerService.Join:output_type -> vtop.peer.v1.JoinResponse
-	18, // 42: vtop.peer.v1.PeerService.Propose:output_type -> vtop.peer.v1.ProposeResponse
-	20, // 43: vtop.peer.v1.PeerService.ReadIndex:output_type -> vtop.peer.v1.ReadIndexResponse
-	23, // 44: vtop.peer.v1.PeerService.Fence:output_type -> vtop.peer.v1.FenceResponse
-	27, // 45: vtop.peer.v1.PeerService.LogEnds:output_type -> vtop.peer.v1.LogEndsResponse
-	30, // 46: vtop.peer.v1.PeerService.ReadLog:output_type -> vtop.peer.v1.ReadLogResponse
-	32, // 47: vtop.peer.v1.PeerService.Drain:output_type -> vtop.peer.v1.DrainResponse
-	34, // 48: vtop.peer.v1.PeerService.TransferLease:output_type -> vtop.peer.v1.TransferLeaseResponse
-	39, // [39:49] is the sub-list for method output_type
-	29, // [29:39] is the sub-list for method input_type
-	29, // [29:29] is the sub-list for extension type_name
-	29, // [29:29] is the sub-list for extension extendee
-	0,  // [0:29] is the sub-list for field type_name
+	4,  // 1: vtop.peer.v1.ErrorDetail.leader:type_name -> vtop.peer.v1.LeaderHint
+	3,  // 2: vtop.peer.v1.ErrorDetail.not_committed:type_name -> vtop.peer.v1.NotCommitted
+	7,  // 3: vtop.peer.v1.NodeInfo.addresses:type_name -> vtop.peer.v1.Addresses
+	10, // 4: vtop.peer.v1.PledgeState.members:type_name -> vtop.peer.v1.PledgeMember
+	8,  // 5: vtop.peer.v1.IdentifyRequest.node:type_name -> vtop.peer.v1.NodeInfo
+	8,  // 6: vtop.peer.v1.IdentifyResponse.node:type_name -> vtop.peer.v1.NodeInfo
+	9,  // 7: vtop.peer.v1.IdentifyResponse.pledge:type_name -> vtop.peer.v1.PledgeState
+	4,  // 8: vtop.peer.v1.IdentifyResponse.leader:type_name -> vtop.peer.v1.LeaderHint
+	13, // 9: vtop.peer.v1.IdentifyResponse.known:type_name -> vtop.peer.v1.KnownNode
+	7,  // 10: vtop.peer.v1.KnownNode.addresses:type_name -> vtop.peer.v1.Addresses
+	10, // 11: vtop.peer.v1.PledgeRequest.coordinator:type_name -> vtop.peer.v1.PledgeMember
+	10, // 12: vtop.peer.v1.PledgeRequest.members:type_name -> vtop.peer.v1.PledgeMember
+	9,  // 13: vtop.peer.v1.PledgeResponse.pledge:type_name -> vtop.peer.v1.PledgeState
+	8,  // 14: vtop.peer.v1.PledgeResponse.node:type_name -> vtop.peer.v1.NodeInfo
+	8,  // 15: vtop.peer.v1.JoinRequest.node:type_name -> vtop.peer.v1.NodeInfo
+	1,  // 16: vtop.peer.v1.JoinResponse.outcome:type_name -> vtop.peer.v1.JoinOutcome
+	4,  // 17: vtop.peer.v1.JoinResponse.leader:type_name -> vtop.peer.v1.LeaderHint
+	4,  // 18: vtop.peer.v1.ReadIndexResponse.leader:type_name -> vtop.peer.v1.LeaderHint
+	23, // 19: vtop.peer.v1.FenceRequest.items:type_name -> vtop.peer.v1.FenceItem
+	5,  // 20: vtop.peer.v1.FenceItem.range:type_name -> vtop.peer.v1.Range
+	25, // 21: vtop.peer.v1.FenceResponse.results:type_name -> vtop.peer.v1.FenceResult
+	0,  // 22: vtop.peer.v1.FenceResult.code:type_name -> vtop.peer.v1.Code
+	6,  // 23: vtop.peer.v1.FenceResult.runs:type_name -> vtop.peer.v1.EpochRun
+	27, // 24: vtop.peer.v1.LogEndsRequest.items:type_name -> vtop.peer.v1.LogEndsItem
+	5,  // 25: vtop.peer.v1.LogEndsItem.range:type_name -> vtop.peer.v1.Range
+	29, // 26: vtop.peer.v1.LogEndsResponse.results:type_name -> vtop.peer.v1.LogEndsResult
+	0,  // 27: vtop.peer.v1.LogEndsResult.code:type_name -> vtop.peer.v1.Code
+	5,  // 28: vtop.peer.v1.ReadLogRequest.range:type_name -> vtop.peer.v1.Range
+	5,  // 29: vtop.peer.v1.TransferLeaseRequest.range:type_name -> vtop.peer.v1.Range
+	11, // 30: vtop.peer.v1.PeerService.Identify:input_type -> vtop.peer.v1.IdentifyRequest
+	14, // 31: vtop.peer.v1.PeerService.Pledge:input_type -> vtop.peer.v1.PledgeRequest
+	16, // 32: vtop.peer.v1.PeerService.Join:input_type -> vtop.peer.v1.JoinRequest
+	18, // 33: vtop.peer.v1.PeerService.Propose:input_type -> vtop.peer.v1.ProposeRequest
+	20, // 34: vtop.peer.v1.PeerService.ReadIndex:input_type -> vtop.peer.v1.ReadIndexRequest
+	22, // 35: vtop.peer.v1.PeerService.Fence:input_type -> vtop.peer.v1.FenceRequest
+	26, // 36: vtop.peer.v1.PeerService.LogEnds:input_type -> vtop.peer.v1.LogEndsRequest
+	30, // 37: vtop.peer.v1.PeerService.ReadLog:input_type -> vtop.peer.v1.ReadLogRequest
+	32, // 38: vtop.peer.v1.PeerService.Drain:input_type -> vtop.peer.v1.DrainRequest
+	34, // 39: vtop.peer.v1.PeerService.TransferLease:input_type -> vtop.peer.v1.TransferLeaseRequest
+	12, // 40: vtop.peer.v1.PeerService.Identify:output_type -> vtop.peer.v1.IdentifyResponse
+	15, // 41: vtop.peer.v1.PeerService.Pledge:output_type -> vtop.peer.v1.PledgeResponse
+	17, // 42: vtop.peer.v1.PeerService.Join:output_type -> vtop.peer.v1.JoinResponse
+	19, // 43: vtop.peer.v1.PeerService.Propose:output_type -> vtop.peer.v1.ProposeResponse
+	21, // 44: vtop.peer.v1.PeerService.ReadIndex:output_type -> vtop.peer.v1.ReadIndexResponse
+	24, // 45: vtop.peer.v1.PeerService.Fence:output_type -> vtop.peer.v1.FenceResponse
+	28, // 46: vtop.peer.v1.PeerService.LogEnds:output_type -> vtop.peer.v1.LogEndsResponse
+	31, // 47: vtop.peer.v1.PeerService.ReadLog:output_type -> vtop.peer.v1.ReadLogResponse
+	33, // 48: vtop.peer.v1.PeerService.Drain:output_type -> vtop.peer.v1.DrainResponse
+	35, // 49: vtop.peer.v1.PeerService.TransferLease:output_type -> vtop.peer.v1.TransferLeaseResponse
+	40, // [40:50] is the sub-list for method output_type
+	30, // [30:40] is the sub-list for method input_type
+	30, // [30:30] is the sub-list for extension type_name
+	30, // [30:30] is the sub-list for extension extendee
+	0,  // [0:30] is the sub-list for field type_name
 }
 
-func init() { file_peer_proto_init() }
-func file_peer_proto_init() {
-	if File_peer_proto != nil {
+func init() { file_transport_peerpb_peer_proto_init() }
+func file_transport_peerpb_peer_proto_init() {
+	if File_transport_peerpb_peer_proto != nil {
 		return
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
-			RawDescriptor: unsafe.Slice(unsafe.StringData(file_peer_proto_rawDesc), len(file_peer_proto_rawDesc)),
+			RawDescriptor: unsafe.Slice(unsafe.StringData(file_transport_peerpb_peer_proto_rawDesc), len(file_transport_peerpb_peer_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   33,
+			NumMessages:   34,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
-		GoTypes:           file_peer_proto_goTypes,
-		DependencyIndexes: file_peer_proto_depIdxs,
-		EnumInfos:         file_peer_proto_enumTypes,
-		MessageInfos:      file_peer_proto_msgTypes,
+		GoTypes:           file_transport_peerpb_peer_proto_goTypes,
+		DependencyIndexes: file_transport_peerpb_peer_proto_depIdxs,
+		EnumInfos:         file_transport_peerpb_peer_proto_enumTypes,
+		MessageInfos:      file_transport_peerpb_peer_proto_msgTypes,
 	}.Build()
-	File_peer_proto = out.File
-	file_peer_proto_goTypes = nil
-	file_peer_proto_depIdxs = nil
+	File_transport_peerpb_peer_proto = out.File
+	file_transport_peerpb_peer_proto_goTypes = nil
+	file_transport_peerpb_peer_proto_depIdxs = nil
 }

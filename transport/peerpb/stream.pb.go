@@ -2,7 +2,7 @@
 // versions:
 // 	protoc-gen-go v1.36.12
 // 	protoc        v3.21.12
-// source: stream.proto
+// source: transport/peerpb/stream.proto
 
 package peerpb
 
@@ -57,11 +57,11 @@ func (x Purpose) String() string {
 }
 
 func (Purpose) Descriptor() protoreflect.EnumDescriptor {
-	return file_stream_proto_enumTypes[0].Descriptor()
+	return file_transport_peerpb_stream_proto_enumTypes[0].Descriptor()
 }
 
 func (Purpose) Type() protoreflect.EnumType {
-	return &file_stream_proto_enumTypes[0]
+	return &file_transport_peerpb_stream_proto_enumTypes[0]
 }
 
 func (x Purpose) Number() protoreflect.EnumNumber {
@@ -70,7 +70,7 @@ func (x Purpose) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Purpose.Descriptor instead.
 func (Purpose) EnumDescriptor() ([]byte, []int) {
-	return file_stream_proto_rawDescGZIP(), []int{0}
+	return file_transport_peerpb_stream_proto_rawDescGZIP(), []int{0}
 }
 
 // Hello opens a Raft or stream connection, behind the preamble. HelloReply answers it, and only then does
@@ -94,7 +94,7 @@ type Hello struct {
 
 func (x *Hello) Reset() {
 	*x = Hello{}
-	mi := &file_stream_proto_msgTypes[0]
+	mi := &file_transport_peerpb_stream_proto_msgTypes[0]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -106,7 +106,7 @@ func (x *Hello) String() string {
 func (*Hello) ProtoMessage() {}
 
 func (x *Hello) ProtoReflect() protoreflect.Message {
-	mi := &file_stream_proto_msgTypes[0]
+	mi := &file_transport_peerpb_stream_proto_msgTypes[0]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -119,7 +119,7 @@ func (x *Hello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hello.ProtoReflect.Descriptor instead.
 func (*Hello) Descriptor() ([]byte, []int) {
-	return file_stream_proto_rawDescGZIP(), []int{0}
+	return file_transport_peerpb_stream_proto_rawDescGZIP(), []int{0}
 }
 
 func (x *Hello) GetProtocol() uint32 {
@@ -202,7 +202,7 @@ type HelloReply struct {
 
 func (x *HelloReply) Reset() {
 	*x = HelloReply{}
-	mi := &file_stream_proto_msgTypes[1]
+	mi := &file_transport_peerpb_stream_proto_msgTypes[1]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -214,7 +214,7 @@ func (x *HelloReply) String() string {
 func (*HelloReply) ProtoMessage() {}
 
 func (x *HelloReply) ProtoReflect() protoreflect.Message {
-	mi := &file_stream_proto_msgTypes[1]
+	mi := &file_transport_peerpb_stream_proto_msgTypes[1]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -227,7 +227,7 @@ func (x *HelloReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HelloReply.ProtoReflect.Descriptor instead.
 func (*HelloReply) Descriptor() ([]byte, []int) {
-	return file_stream_proto_rawDescGZIP(), []int{1}
+	return file_transport_peerpb_stream_proto_rawDescGZIP(), []int{1}
 }
 
 func (x *HelloReply) GetError() *ErrorDetail {
@@ -304,7 +304,7 @@ type Follow struct {
 
 func (x *Follow) Reset() {
 	*x = Follow{}
-	mi := &file_stream_proto_msgTypes[2]
+	mi := &file_transport_peerpb_stream_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -316,7 +316,7 @@ func (x *Follow) String() string {
 func (*Follow) ProtoMessage() {}
 
 func (x *Follow) ProtoReflect() protoreflect.Message {
-	mi := &file_stream_proto_msgTypes[2]
+	mi := &file_transport_peerpb_stream_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -329,7 +329,7 @@ func (x *Follow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Follow.ProtoReflect.Descriptor instead.
 func (*Follow) Descriptor() ([]byte, []int) {
-	return file_stream_proto_rawDescGZIP(), []int{2}
+	return file_transport_peerpb_stream_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *Follow) GetHandle() uint32 {
@@ -403,7 +403,7 @@ type FollowOK struct {
 
 func (x *FollowOK) Reset() {
 	*x = FollowOK{}
-	mi := &file_stream_proto_msgTypes[3]
+	mi := &file_transport_peerpb_stream_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -415,7 +415,7 @@ func (x *FollowOK) String() string {
 func (*FollowOK) ProtoMessage() {}
 
 func (x *FollowOK) ProtoReflect() protoreflect.Message {
-	mi := &file_stream_proto_msgTypes[3]
+	mi := &file_transport_peerpb_stream_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -428,7 +428,7 @@ func (x *FollowOK) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowOK.ProtoReflect.Descriptor instead.
 func (*FollowOK) Descriptor() ([]byte, []int) {
-	return file_stream_proto_rawDescGZIP(), []int{3}
+	return file_transport_peerpb_stream_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *FollowOK) GetHandle() uint32 {
@@ -485,7 +485,7 @@ type Refuse struct {
 
 func (x *Refuse) Reset() {
 	*x = Refuse{}
-	mi := &file_stream_proto_msgTypes[4]
+	mi := &file_transport_peerpb_stream_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -497,7 +497,7 @@ func (x *Refuse) String() string {
 func (*Refuse) ProtoMessage() {}
 
 func (x *Refuse) ProtoReflect() protoreflect.Message {
-	mi := &file_stream_proto_msgTypes[4]
+	mi := &file_transport_peerpb_stream_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -510,7 +510,7 @@ func (x *Refuse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refuse.ProtoReflect.Descriptor instead.
 func (*Refuse) Descriptor() ([]byte, []int) {
-	return file_stream_proto_rawDescGZIP(), []int{4}
+	return file_transport_peerpb_stream_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Refuse) GetHandle() uint32 {
@@ -549,7 +549,7 @@ type Reset struct {
 
 func (x *Reset) Reset() {
 	*x = Reset{}
-	mi := &file_stream_proto_msgTypes[5]
+	mi := &file_transport_peerpb_stream_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -561,7 +561,7 @@ func (x *Reset) String() string {
 func (*Reset) ProtoMessage() {}
 
 func (x *Reset) ProtoReflect() protoreflect.Message {
-	mi := &file_stream_proto_msgTypes[5]
+	mi := &file_transport_peerpb_stream_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -574,7 +574,7 @@ func (x *Reset) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reset.ProtoReflect.Descriptor instead.
 func (*Reset) Descriptor() ([]byte, []int) {
-	return file_stream_proto_rawDescGZIP(), []int{5}
+	return file_transport_peerpb_stream_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Reset) GetHandle() uint32 {
@@ -624,7 +624,7 @@ type Unfollow struct {
 
 func (x *Unfollow) Reset() {
 	*x = Unfollow{}
-	mi := &file_stream_proto_msgTypes[6]
+	mi := &file_transport_peerpb_stream_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -636,7 +636,7 @@ func (x *Unfollow) String() string {
 func (*Unfollow) ProtoMessage() {}
 
 func (x *Unfollow) ProtoReflect() protoreflect.Message {
-	mi := &file_stream_proto_msgTypes[6]
+	mi := &file_transport_peerpb_stream_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -649,7 +649,7 @@ func (x *Unfollow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Unfollow.ProtoReflect.Descriptor instead.
 func (*Unfollow) Descriptor() ([]byte, []int) {
-	return file_stream_proto_rawDescGZIP(), []int{6}
+	return file_transport_peerpb_stream_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Unfollow) GetHandle() uint32 {
@@ -696,7 +696,7 @@ type Beat struct {
 
 func (x *Beat) Reset() {
 	*x = Beat{}
-	mi := &file_stream_proto_msgTypes[7]
+	mi := &file_transport_peerpb_stream_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -708,7 +708,7 @@ func (x *Beat) String() string {
 func (*Beat) ProtoMessage() {}
 
 func (x *Beat) ProtoReflect() protoreflect.Message {
-	mi := &file_stream_proto_msgTypes[7]
+	mi := &file_transport_peerpb_stream_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -721,7 +721,7 @@ func (x *Beat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Beat.ProtoReflect.Descriptor instead.
 func (*Beat) Descriptor() ([]byte, []int) {
-	return file_stream_proto_rawDescGZIP(), []int{7}
+	return file_transport_peerpb_stream_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Beat) GetSeq() uint64 {
@@ -825,7 +825,7 @@ type BeatAck struct {
 
 func (x *BeatAck) Reset() {
 	*x = BeatAck{}
-	mi := &file_stream_proto_msgTypes[8]
+	mi := &file_transport_peerpb_stream_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -837,7 +837,7 @@ func (x *BeatAck) String() string {
 func (*BeatAck) ProtoMessage() {}
 
 func (x *BeatAck) ProtoReflect() protoreflect.Message {
-	mi := &file_stream_proto_msgTypes[8]
+	mi := &file_transport_peerpb_stream_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -850,7 +850,7 @@ func (x *BeatAck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BeatAck.ProtoReflect.Descriptor instead.
 func (*BeatAck) Descriptor() ([]byte, []int) {
-	return file_stream_proto_rawDescGZIP(), []int{8}
+	return file_transport_peerpb_stream_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *BeatAck) GetSeq() uint64 {
@@ -913,7 +913,7 @@ type End struct {
 
 func (x *End) Reset() {
 	*x = End{}
-	mi := &file_stream_proto_msgTypes[9]
+	mi := &file_transport_peerpb_stream_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -925,7 +925,7 @@ func (x *End) String() string {
 func (*End) ProtoMessage() {}
 
 func (x *End) ProtoReflect() protoreflect.Message {
-	mi := &file_stream_proto_msgTypes[9]
+	mi := &file_transport_peerpb_stream_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -938,7 +938,7 @@ func (x *End) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use End.ProtoReflect.Descriptor instead.
 func (*End) Descriptor() ([]byte, []int) {
-	return file_stream_proto_rawDescGZIP(), []int{9}
+	return file_transport_peerpb_stream_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *End) GetError() *ErrorDetail {
@@ -948,12 +948,11 @@ func (x *End) GetError() *ErrorDetail {
 	return nil
 }
 
-var File_stream_proto protoreflect.FileDescriptor
+var File_transport_peerpb_stream_proto protoreflect.FileDescriptor
 
-const file_stream_proto_rawDesc = "" +
+const file_transport_peerpb_stream_proto_rawDesc = "" +
 	"\n" +
-	"\fstream.proto\x12\fvtop.peer.v1\x1a\n" +
-	"peer.proto\"\x95\x02\n" +
+	"\x1dtransport/peerpb/stream.proto\x12\fvtop.peer.v1\x1a\x1btransport/peerpb/peer.proto\"\x95\x02\n" +
 	"\x05Hello\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x12\x1d\n" +
 	"\n" +
@@ -1050,20 +1049,20 @@ const file_stream_proto_rawDesc = "" +
 	"\x11PURPOSE_HEARTBEAT\x10\x03B+Z)github.com/vtop-log/vtop/transport/peerpbb\x06proto3"
 
 var (
-	file_stream_proto_rawDescOnce sync.Once
-	file_stream_proto_rawDescData []byte
+	file_transport_peerpb_stream_proto_rawDescOnce sync.Once
+	file_transport_peerpb_stream_proto_rawDescData []byte
 )
 
-func file_stream_proto_rawDescGZIP() []byte {
-	file_stream_proto_rawDescOnce.Do(func() {
-		file_stream_proto_rawDescData = protoimpl.X.CompressGZIP(unsafe.Slice(unsafe.StringData(file_stream_proto_rawDesc), len(file_stream_proto_rawDesc)))
+func file_transport_peerpb_stream_proto_rawDescGZIP() []byte {
+	file_transport_peerpb_stream_proto_rawDescOnce.Do(func() {
+		file_transport_peerpb_stream_proto_rawDescData = protoimpl.X.CompressGZIP(unsafe.Slice(unsafe.StringData(file_transport_peerpb_stream_proto_rawDesc), len(file_transport_peerpb_stream_proto_rawDesc)))
 	})
-	return file_stream_proto_rawDescData
+	return file_transport_peerpb_stream_proto_rawDescData
 }
 
-var file_stream_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_stream_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
-var file_stream_proto_goTypes = []any{
+var file_transport_peerpb_stream_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
+var file_transport_peerpb_stream_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
+var file_transport_peerpb_stream_proto_goTypes = []any{
 	(Purpose)(0),        // 0: vtop.peer.v1.Purpose
 	(*Hello)(nil),       // 1: vtop.peer.v1.Hello
 	(*HelloReply)(nil),  // 2: vtop.peer.v1.HelloReply
@@ -1079,7 +1078,7 @@ var file_stream_proto_goTypes = []any{
 	(*Range)(nil),       // 12: vtop.peer.v1.Range
 	(*EpochRun)(nil),    // 13: vtop.peer.v1.EpochRun
 }
-var file_stream_proto_depIdxs = []int32{
+var file_transport_peerpb_stream_proto_depIdxs = []int32{
 	0,  // 0: vtop.peer.v1.Hello.purpose:type_name -> vtop.peer.v1.Purpose
 	11, // 1: vtop.peer.v1.HelloReply.error:type_name -> vtop.peer.v1.ErrorDetail
 	12, // 2: vtop.peer.v1.Follow.range:type_name -> vtop.peer.v1.Range
@@ -1093,28 +1092,28 @@ var file_stream_proto_depIdxs = []int32{
 	0,  // [0:6] is the sub-list for field type_name
 }
 
-func init() { file_stream_proto_init() }
-func file_stream_proto_init() {
-	if File_stream_proto != nil {
+func init() { file_transport_peerpb_stream_proto_init() }
+func file_transport_peerpb_stream_proto_init() {
+	if File_transport_peerpb_stream_proto != nil {
 		return
 	}
-	file_peer_proto_init()
+	file_transport_peerpb_peer_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
-			RawDescriptor: unsafe.Slice(unsafe.StringData(file_stream_proto_rawDesc), len(file_stream_proto_rawDesc)),
+			RawDescriptor: unsafe.Slice(unsafe.StringData(file_transport_peerpb_stream_proto_rawDesc), len(file_transport_peerpb_stream_proto_rawDesc)),
 			NumEnums:      1,
 			NumMessages:   10,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
-		GoTypes:           file_stream_proto_goTypes,
-		DependencyIndexes: file_stream_proto_depIdxs,
-		EnumInfos:         file_stream_proto_enumTypes,
-		MessageInfos:      file_stream_proto_msgTypes,
+		GoTypes:           file_transport_peerpb_stream_proto_goTypes,
+		DependencyIndexes: file_transport_peerpb_stream_proto_depIdxs,
+		EnumInfos:         file_transport_peerpb_stream_proto_enumTypes,
+		MessageInfos:      file_transport_peerpb_stream_proto_msgTypes,
 	}.Build()
-	File_stream_proto = out.File
-	file_stream_proto_goTypes = nil
-	file_stream_proto_depIdxs = nil
+	File_transport_peerpb_stream_proto = out.File
+	file_transport_peerpb_stream_proto_goTypes = nil
+	file_transport_peerpb_stream_proto_depIdxs = nil
 }
