@@ -45,7 +45,9 @@ type Meta struct {
 	// readyTerm is the term of this node's own leadership in which its barrier was applied; 0 if it does not lead.
 	readyTerm atomic.Uint64
 	status    atomic.Pointer[string]
-	closeOnce sync.Once
+	// transferring is since when Raft has refused proposals for a hand-over, in Unix nanoseconds; 0 if it does not.
+	transferring atomic.Int64
+	closeOnce    sync.Once
 
 	// reloadMu serialises changes of Raft's reloadable configuration.
 	reloadMu sync.Mutex
@@ -81,6 +83,10 @@ func Open(ctx context.Context, cfg Config) (*Meta, error) {
 	m.setStatus("starting")
 	if err := m.openState(); err != nil {
 		return nil, err
+	}
+	if n := len(m.cfg.Join); m.cfg.BootstrapExpect > 1 && n <= m.cfg.BootstrapExpect/2 {
+		m.log.Warn("join names fewer than a majority of the expected founders: if all the nodes it names lose their disks while the others are away, a second cluster can be born",
+			"join", n, "bootstrap_expect", m.cfg.BootstrapExpect)
 	}
 	m.ctx, m.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	m.spawn(m.run)

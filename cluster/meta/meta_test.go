@@ -26,8 +26,8 @@ func TestMeta_OneNodeAlone(t *testing.T) {
 	w.join = nil
 	w.startAll("a")
 	w.joined("a")
-	if id, ok := w.box("a").meta.ClusterID(); !ok || id != w.box("a").disk.cluster {
-		t.Fatalf("cluster id %s, disk has %s", id, w.box("a").disk.cluster)
+	if id, ok := w.box("a").meta.ClusterID(); !ok || id != w.box("a").disk.cluster() {
+		t.Fatalf("cluster id %s, disk has %s", id, w.box("a").disk.cluster())
 	}
 	out, err := w.createTopic(w.box("a"), "lines")
 	if err != nil || out.Refusal != nil {
@@ -345,7 +345,7 @@ func TestMeta_OtherCluster(t *testing.T) {
 	v.box("x").start()
 	v.joined("x")
 	_, err := v.box("x").meta.ask(context.Background(), target(w.box("a").peer))
-	if err == nil || !contains(err.Error(), w.box("a").disk.cluster.String()) || !contains(err.Error(), v.box("x").disk.cluster.String()) {
+	if err == nil || !contains(err.Error(), w.box("a").disk.cluster().String()) || !contains(err.Error(), v.box("x").disk.cluster().String()) {
 		t.Fatalf("refusal should name both clusters: %v", err)
 	}
 }
@@ -454,8 +454,8 @@ func birthUnderFire(t *testing.T, seed uint64) {
 	w.joined(names...)
 	id := w.wantOneCluster()
 	for _, b := range w.boxes {
-		if got := b.fsm.State().Cluster().ID; got != id || b.disk.cluster != id {
-			t.Fatalf("%s: state says %s, disk %s, want %s", b.name, got, b.disk.cluster, id)
+		if got := b.fsm.State().Cluster().ID; got != id || b.disk.cluster() != id {
+			t.Fatalf("%s: state says %s, disk %s, want %s", b.name, got, b.disk.cluster(), id)
 		}
 	}
 	w.until("five voters", func() bool { voters, all := w.leader().members(); return len(voters) == 5 && len(all) == 5 })

@@ -158,6 +158,7 @@ func (m *Meta) apply(ctx context.Context, s *server, raw []byte) (fsm.Outcome, e
 		future = f
 		return err
 	})
+	m.noteTransfer(err)
 	switch {
 	case err == nil:
 	case errors.Is(err, raft.ErrNotLeader), errors.Is(err, raft.ErrEnqueueTimeout), errors.Is(err, raft.ErrLeadershipTransferInProgress):
@@ -170,6 +171,22 @@ func (m *Meta) apply(ctx context.Context, s *server, raw []byte) (fsm.Outcome, e
 		return fsm.Outcome{}, fmt.Errorf("state machine answered %T", future.Response())
 	}
 	return out, m.machine.WaitApplied(ctx, out.Index)
+}
+
+// transferLimit is how long a hand-over may make Raft refuse proposals. Raft clears that state only when the message
+// to the target has returned, and there are ways in which it never does; nothing but a new start helps then.
+const transferLimit = 20 * time.Second
+
+// noteTransfer gives the node up if Raft stays in a hand-over.
+func (m *Meta) noteTransfer(err error) {
+	if !errors.Is(err, raft.ErrLeadershipTransferInProgress) {
+		m.transferring.Store(0)
+		return
+	}
+	now := time.Now().UnixNano()
+	if !m.transferring.CompareAndSwap(0, now) && now-m.transferring.Load() > int64(transferLimit) {
+		m.fail(fmt.Errorf("raft has been handing over leadership for more than %s and takes no proposal: start this node again", transferLimit))
+	}
 }
 
 // ReadIndex returns an index of the state machine that covers everything that was committed when it was called:

@@ -26,7 +26,26 @@ type disk struct {
 	dir         string
 	storage     vtop.StorageID
 	incarnation vtop.Incarnation
-	cluster     vtop.ClusterID
+
+	mu   sync.Mutex
+	born vtop.ClusterID
+}
+
+// cluster is what the data directory says it belongs to.
+func (d *disk) cluster() vtop.ClusterID {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.born
+}
+
+func (d *disk) setCluster(id vtop.ClusterID) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.born.IsZero() && d.born != id {
+		return fmt.Errorf("disk of cluster %s told to be of %s", d.born, id)
+	}
+	d.born = id
+	return nil
 }
 
 // box is a machine: a name, addresses, a disk, and at times a process.
@@ -53,7 +72,6 @@ type world struct {
 	gossip bool
 	tune   func(*Config)
 	disks  int
-	mu     sync.Mutex
 }
 
 func newWorld(t *testing.T, expect int, names ...string) *world {
@@ -101,12 +119,14 @@ func (b *box) wipe() {
 // copyDisk is a copy of the disk as it is now.
 func (b *box) copyDisk() *disk {
 	b.w.disks++
-	c := *b.disk
-	c.dir = filepath.Join(b.w.t.TempDir(), fmt.Sprintf("%s-copy-%d", b.name, b.w.disks))
+	c := &disk{
+		dir: filepath.Join(b.w.t.TempDir(), fmt.Sprintf("%s-copy-%d", b.name, b.w.disks)), storage: b.disk.storage,
+		incarnation: b.disk.incarnation, born: b.disk.cluster(),
+	}
 	if err := os.CopyFS(c.dir, os.DirFS(b.disk.dir)); err != nil {
 		b.w.t.Fatal(err)
 	}
-	return &c
+	return c
 }
 
 func testLog(t *testing.T) hclog.Logger {
@@ -140,14 +160,8 @@ func (b *box) tryStart() (err error) {
 	}
 	layer := b.mux.Raft()
 	cfg := Config{
-		Who: b.who, Boot: randomUUID(), Cluster: d.cluster, HoldsData: !d.cluster.IsZero(),
-		SetCluster: func(id vtop.ClusterID) error {
-			if !d.cluster.IsZero() && d.cluster != id {
-				return fmt.Errorf("disk of cluster %s told to be of %s", d.cluster, id)
-			}
-			d.cluster = id
-			return nil
-		},
+		Who: b.who, Boot: randomUUID(), Cluster: d.cluster(), HoldsData: !d.cluster().IsZero(),
+		SetCluster: d.setCluster,
 		RaiseIncarnation: func(above vtop.Incarnation) (vtop.Incarnation, error) {
 			d.incarnation = above + 1
 			return d.incarnation, nil
@@ -230,7 +244,7 @@ func (w *world) until(what string, ok func() bool) {
 		if time.Now().After(end) {
 			for _, b := range w.boxes {
 				if b.meta != nil {
-					w.t.Logf("%s: %s; cluster %v; raft %v; state %s", b.name, b.meta.Status(), b.disk.cluster, b.meta.RaftServers(), b.meta.Stats()["state"])
+					w.t.Logf("%s: %s; cluster %v; raft %v; state %s", b.name, b.meta.Status(), b.disk.cluster(), b.meta.RaftServers(), b.meta.Stats()["state"])
 				}
 			}
 			w.t.Fatalf("not within %s: %s", patience, what)
@@ -294,7 +308,7 @@ func (w *world) wantOneCluster() vtop.ClusterID {
 	w.t.Helper()
 	var id vtop.ClusterID
 	for _, b := range w.boxes {
-		switch c := b.disk.cluster; {
+		switch c := b.disk.cluster(); {
 		case c.IsZero():
 		case id.IsZero():
 			id = c
