@@ -5,10 +5,10 @@ import (
 	"testing"
 )
 
-// scale multiplies the budgets of walks: 1 for every run, 50 with VTOP_EXPLORE=long.
+// scale multiplies the budgets of walks: 1 for every run, 20 with VTOP_EXPLORE=long.
 func scale() uint64 {
 	if os.Getenv("VTOP_EXPLORE") == "long" {
-		return 50
+		return 20
 	}
 	return 1
 }
