@@ -3,7 +3,8 @@ package controller
 import (
 	"context"
 	"errors"
-	"fmt"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -23,20 +24,41 @@ type world struct {
 	control *Controller
 	start   time.Time
 	index   uint64
-	leader  bool
-	verify  error
-	extends int
-	ends    map[vtop.NodeName][]LogEnd
 	topic   vtop.TopicID
-	silent  map[vtop.NodeName]bool
 	lives   map[vtop.NodeName]vtop.Incarnation
+	extends atomic.Int64
+
+	mu      sync.Mutex
+	deposed bool
+	verify  error
+	ends    map[vtop.NodeName][]LogEnd
+	silent  map[vtop.NodeName]bool
 }
 
-func (w *world) IsLeader() bool                     { return w.leader }
-func (w *world) Term() uint64                       { return 1 }
-func (w *world) VerifyLeader(context.Context) error { return w.verify }
+// set changes what the controller's goroutines read.
+func (w *world) set(change func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	change()
+}
+
+func (w *world) IsLeader() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return !w.deposed
+}
+
+func (w *world) Term() uint64 { return 1 }
+
+func (w *world) VerifyLeader(context.Context) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.verify
+}
 
 func (w *world) Propose(_ context.Context, cmd fsm.Command) (fsm.Outcome, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	w.index++
 	return w.machine.ApplyCommands(w.index, cmd)[0], nil
 }
@@ -73,7 +95,7 @@ func (w *world) register(node vtop.NodeName, life vtop.Incarnation) {
 func run(t *testing.T, fn func(w *world)) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{
-			t: t, machine: fsm.New(fsm.Options{}), start: time.Now().Add(-time.Hour), leader: true, topic: vtop.UUID{9},
+			t: t, machine: fsm.New(fsm.Options{}), start: time.Now().Add(-time.Hour), topic: vtop.UUID{9},
 			ends: map[vtop.NodeName][]LogEnd{}, silent: map[vtop.NodeName]bool{}, lives: map[vtop.NodeName]vtop.Incarnation{},
 		}
 		w.tracker = liveness.NewTracker(liveness.Limits{Silence: 3 * time.Second, DiskStall: 2 * time.Second}, w.clock)
@@ -89,12 +111,14 @@ func run(t *testing.T, fn func(w *world)) {
 			Self: "n1", Machine: w.machine, Quorum: w, Tracker: w.tracker, Receiver: receiver,
 			SelfHealth: func() liveness.Health { return liveness.Health{Incarnation: w.lives["n1"]} },
 			LogEnds: func(_ context.Context, node vtop.NodeName, _ []Ask) ([]LogEnd, error) {
+				w.mu.Lock()
+				defer w.mu.Unlock()
 				if w.silent[node] {
 					return nil, errors.New("silent")
 				}
 				return w.ends[node], nil
 			},
-			Extend:   func(time.Duration) { w.extends++ },
+			Extend:   func(time.Duration) { w.extends.Add(1) },
 			Interval: 200 * time.Millisecond, LogEndTimeout: 200 * time.Millisecond, PromotionDeadline: 5 * time.Second,
 			BalanceEvery: 10 * time.Second, HomeAfter: 30 * time.Second, Clock: w.clock, Log: hclog.NewNullLogger(),
 		})
@@ -142,7 +166,7 @@ func TestController_NewRangeGoesToItsPreferredNode(t *testing.T) {
 	run(t, func(w *world) {
 		w.pass(time.Second)
 		w.wantHolder("n2", 1)
-		if w.extends == 0 {
+		if w.extends.Load() == 0 {
 			t.Fatal("the leader's own deadline was never extended")
 		}
 	})
@@ -152,9 +176,9 @@ func TestController_SilentHolderLosesTheLeaseToTheOneFurthestAhead(t *testing.T)
 	run(t, func(w *world) {
 		w.pass(time.Second)
 		r := w.started(0)
-		w.ends["n1"] = []LogEnd{{Range: r.ID, End: 10, LastEpoch: 1}}
-		w.ends["n3"] = []LogEnd{{Range: r.ID, End: 12, LastEpoch: 1}}
-		w.silent["n2"] = true
+		w.set(func() { w.ends["n1"] = []LogEnd{{Range: r.ID, End: 10, LastEpoch: 1}} })
+		w.set(func() { w.ends["n3"] = []LogEnd{{Range: r.ID, End: 12, LastEpoch: 1}} })
+		w.set(func() { w.silent["n2"] = true })
 		w.pass(2 * time.Second)
 		w.wantHolder("n2", 1)
 		w.pass(2 * time.Second)
@@ -166,7 +190,7 @@ func TestController_RefusedConnectionMovesTheLeaseAtOnce(t *testing.T) {
 	run(t, func(w *world) {
 		w.pass(time.Second)
 		w.started(0)
-		w.silent["n2"] = true
+		w.set(func() { w.silent["n2"] = true })
 		w.tracker.Lost("n2", 1, true)
 		w.control.Wake()
 		synctest.Wait()
@@ -215,8 +239,8 @@ func TestController_GrantIsAboveEveryPromise(t *testing.T) {
 	run(t, func(w *world) {
 		w.pass(time.Second)
 		r := w.started(0)
-		w.ends["n1"] = []LogEnd{{Range: r.ID, End: 1, LastEpoch: 1, Promised: 41}}
-		w.silent["n2"] = true
+		w.set(func() { w.ends["n1"] = []LogEnd{{Range: r.ID, End: 1, LastEpoch: 1, Promised: 41}} })
+		w.set(func() { w.silent["n2"] = true })
 		w.pass(4 * time.Second)
 		if e := w.rangeOf().Lease.Epoch; e != 42 {
 			t.Fatalf("epoch %d after a promise of 41", e)
@@ -229,7 +253,7 @@ func TestController_NoVoterLeftIsSaidAndHealsByItself(t *testing.T) {
 		w.pass(time.Second)
 		w.started(0)
 		for n := range w.lives {
-			w.silent[n] = true
+			w.set(func() { w.silent[n] = true })
 		}
 		delete(w.lives, "n1") // this node itself goes on, but has no voter that is whole
 		w.must(&fsm.MarkReplicasLost{Node: "n1", Storage: vtop.UUID{1, '1'}, Incarnation: 1, Reason: "test", Items: []fsm.LostReplica{{Range: w.rangeOf().ID, ReplicaID: w.voter("n1")}}})
@@ -237,7 +261,7 @@ func TestController_NoVoterLeftIsSaidAndHealsByItself(t *testing.T) {
 		if why := w.control.Stuck()[w.rangeOf().ID]; why == "" {
 			t.Fatalf("nothing is said of a range without a voter; lease %+v", w.rangeOf().Lease)
 		}
-		w.silent["n3"] = false
+		w.set(func() { w.silent["n3"] = false })
 		w.pass(time.Second)
 		w.wantHolder("n3", 2)
 		if why := w.control.Stuck()[w.rangeOf().ID]; why != "" {
@@ -260,13 +284,13 @@ func TestController_LeaseReturnsHomeOnceTheNodeHasBeenWellForAWhile(t *testing.T
 	run(t, func(w *world) {
 		w.pass(time.Second)
 		r := w.started(0)
-		w.silent["n2"] = true
+		w.set(func() { w.silent["n2"] = true })
 		w.pass(4 * time.Second)
 		w.started(0)
 		for n := range w.lives {
-			w.ends[n] = []LogEnd{{Range: r.ID, End: 5, LastEpoch: 2}}
+			w.set(func() { w.ends[n] = []LogEnd{{Range: r.ID, End: 5, LastEpoch: 2}} })
 		}
-		w.silent["n2"] = false
+		w.set(func() { w.silent["n2"] = false })
 		w.pass(20 * time.Second)
 		if w.rangeOf().Lease.Holder == "n2" {
 			t.Fatal("returned before the node had been well for half a minute")
@@ -282,7 +306,7 @@ func TestController_TransferRefusesWhoCannotLead(t *testing.T) {
 	run(t, func(w *world) {
 		w.pass(time.Second)
 		r := w.started(0)
-		w.silent["n3"] = true
+		w.set(func() { w.silent["n3"] = true })
 		w.pass(4 * time.Second)
 		for to, c := range map[vtop.NodeName]vtop.Epoch{"n3": 0, "nobody": 0, "n1": 9} {
 			_, err := w.control.Transfer(t.Context(), r.ID, to, c)
@@ -306,12 +330,12 @@ func TestController_DeposedLeaderDoesNothing(t *testing.T) {
 	run(t, func(w *world) {
 		w.pass(time.Second)
 		w.started(0)
-		w.leader = false
-		before := w.extends
-		w.silent["n2"] = true
+		w.set(func() { w.deposed = true })
+		before := w.extends.Load()
+		w.set(func() { w.silent["n2"] = true })
 		w.pass(10 * time.Second)
 		w.wantHolder("n2", 1)
-		if w.extends > before+1 {
+		if w.extends.Load() > before+1 {
 			t.Fatal("a node that does not lead extended its own deadline")
 		}
 	})
@@ -319,11 +343,11 @@ func TestController_DeposedLeaderDoesNothing(t *testing.T) {
 
 func TestController_UnverifiedLeaderExtendsNothing(t *testing.T) {
 	run(t, func(w *world) {
-		w.verify = fmt.Errorf("no majority")
-		before := w.extends
+		w.set(func() { w.verify = errors.New("no majority") })
+		before := w.extends.Load()
 		w.pass(2 * time.Second)
-		if w.extends > before+1 {
-			t.Fatalf("extended %d times without a verified quorum", w.extends-before)
+		if w.extends.Load() > before+1 {
+			t.Fatalf("extended %d times without a verified quorum", w.extends.Load()-before)
 		}
 	})
 }
