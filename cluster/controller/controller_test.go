@@ -109,7 +109,7 @@ func run(t *testing.T, fn func(w *world)) {
 		})
 		w.control = Start(Config{
 			Self: "n1", Machine: w.machine, Quorum: w, Tracker: w.tracker, Receiver: receiver,
-			SelfHealth: func() liveness.Health { return liveness.Health{Incarnation: w.lives["n1"]} },
+			SelfHealth: func() liveness.Health { return liveness.Health{Incarnation: 1} },
 			LogEnds: func(_ context.Context, node vtop.NodeName, _ []Ask) ([]LogEnd, error) {
 				w.mu.Lock()
 				defer w.mu.Unlock()
