@@ -203,3 +203,16 @@ func FuzzConnection(f *testing.F) {
 		}
 	})
 }
+
+func TestHostile_ImpossibleLengthsAreClosedAtOnce(t *testing.T) {
+	c := newFakeCluster(t, 1, nil) // FrameTimeout is longer than this client waits
+	frames := hostileFrames()
+	for _, name := range []string{"length -1", "length 2^31-1", "length -2^31", "TLS hello", "HTTP", "metadata of 5 MiB", "unknown key", "metadata v10"} {
+		conn := dial(t, c.nodes[0])
+		conn.Write(frames[name])
+		conn.SetDeadline(time.Now().Add(10 * time.Second))
+		if _, err := io.Copy(io.Discard, conn.r); isTimeout(err) {
+			t.Errorf("%s: the connection is still open", name)
+		}
+	}
+}
