@@ -1,11 +1,13 @@
 package main
 
 import (
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/dustin/go-humanize"
@@ -107,6 +109,9 @@ func (c *config) validate() error {
 				refuse("%s %s is not loopback and has no TLS: give --tls-cert, --tls-key and --tls-ca (vtopctl cert issue makes them), or --allow-plaintext if the network is trusted", flag, addr)
 			}
 		}
+	}
+	if key, err := base64.StdEncoding.DecodeString(c.GossipKey); err != nil || !slices.Contains([]int{0, 16, 24, 32}, len(key)) {
+		refuse("--gossip-key: want base64 of 16, 24 or 32 bytes (openssl rand -base64 32), got %d characters that give %d", len(c.GossipKey), len(key))
 	}
 	if c.RaftHeartbeat < duration(100*time.Millisecond) {
 		refuse("--raft-heartbeat %s: want 100ms or more", c.RaftHeartbeat)

@@ -82,6 +82,7 @@ func TestLoad_RefusalsSayWhatToDo(t *testing.T) {
 		"a lease that an election outlives":             {[]string{"--lease-time", "3s"}, nil, "nine times"},
 		"a duration that is none, from the environment": {nil, map[string]string{"VTOP_LEASE_TIME": "soon"}, "VTOP_LEASE_TIME"},
 		"a port that is missing":                        {[]string{"--admin-addr", "localhost"}, nil, "HOST:PORT"},
+		"a gossip key of an odd length":                 {[]string{"--gossip-key", "c2hvcnQ="}, nil, "16, 24 or 32 bytes"},
 		"a log format nobody reads":                     {[]string{"--log-format", "xml"}, nil, "text or json"},
 	} {
 		t.Run(name, func(t *testing.T) {

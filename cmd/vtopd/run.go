@@ -39,6 +39,9 @@ func run(ctx context.Context, c config) error {
 		if id, err = tlsid.Load(tlsid.Files{Cert: c.TLSCert, Key: c.TLSKey, CA: c.TLSCA}); err != nil {
 			return fmt.Errorf("%w: %w", errUsage, err)
 		}
+		if id.Name() != vtop.NodeName(c.NodeID) {
+			return fmt.Errorf("%w: --tls-cert %s is for %q and --node-id is %q: issue one with 'vtopctl cert issue %s'", errUsage, c.TLSCert, id.Name(), c.NodeID, c.NodeID)
+		}
 	}
 	d := &daemon{cfg: c, log: log, tls: id, registry: prometheus.NewRegistry()}
 	d.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))

@@ -102,7 +102,11 @@ func (l *Ledger) write(ctx context.Context, opt LedgerOptions) {
 	started := time.Now()
 	for id := uint64(1); ctx.Err() == nil; id++ {
 		if ahead := float64(id)/float64(opt.PerSecond) - time.Since(started).Seconds(); opt.PerSecond > 0 && ahead > 0.01 {
-			time.Sleep(time.Duration(ahead * float64(time.Second)))
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(time.Duration(ahead * float64(time.Second))):
+			}
 		}
 		rec := &kgo.Record{Value: Payload(id, opt.Size), Partition: int32(id % uint64(max(opt.Ranges, 1)))}
 		l.sent.Store(id)
@@ -189,7 +193,10 @@ func (l *Ledger) StopKeepingFailures(limit time.Duration) []Ack {
 	if err := l.client.Flush(ctx); err != nil {
 		l.t.Errorf("records sent were not answered within %s: %v", limit, err)
 	}
-	l.wg.Wait()
+	l.wg.Wait() // the first flush made room for the record that the writer was about to send; it goes with the second
+	if err := l.client.Flush(ctx); err != nil {
+		l.t.Errorf("the last record was not answered within %s: %v", limit, err)
+	}
 	l.client.Close()
 	l.mu.Lock()
 	defer l.mu.Unlock()
