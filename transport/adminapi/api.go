@@ -40,7 +40,15 @@ const (
 	CodeUnreachable Code = "unreachable"
 	CodeTimeout     Code = "timeout"
 	CodeNotAllowed  Code = "not_allowed"
-	CodeInternal    Code = "internal"
+	// CodeFenced: the lease moved, or the epoch is not the lease's.
+	CodeFenced Code = "fenced"
+	// CodeNotCommitted: a tail was closed but a majority does not have all of it yet.
+	CodeNotCommitted Code = "not_committed"
+	// CodeNeverWritten: the range has no record, so there is nothing to repair from.
+	CodeNeverWritten Code = "never_written"
+	// CodeNoSource: no whole replica is left, or reachable, to repair from.
+	CodeNoSource Code = "no_source"
+	CodeInternal Code = "internal"
 )
 
 var statusOf = map[Code]int{
@@ -53,7 +61,13 @@ var statusOf = map[Code]int{
 	CodeUnreachable: http.StatusBadGateway,
 	CodeTimeout:     http.StatusGatewayTimeout,
 	CodeNotAllowed:  http.StatusForbidden,
-	CodeInternal:    http.StatusInternalServerError,
+
+	CodeFenced:       http.StatusConflict,
+	CodeNotCommitted: http.StatusServiceUnavailable,
+	CodeNeverWritten: http.StatusConflict,
+	CodeNoSource:     http.StatusConflict,
+
+	CodeInternal: http.StatusInternalServerError,
 }
 
 // Error is the body of every answer that is not a success. Message says what was expected and what was

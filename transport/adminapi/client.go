@@ -25,6 +25,8 @@ const maxAnswer = 256 << 20
 type Client struct {
 	base string
 	http *http.Client
+	// long is for answers that take as long as they take.
+	long *http.Client
 }
 
 // NewClient is for the admin port at endpoint (host:port). With an identity it speaks TLS and accepts any
@@ -52,7 +54,11 @@ func NewClient(endpoint string, id *tlsid.Identity) *Client {
 			return c, nil
 		}
 	}
-	return &Client{base: scheme + "://" + endpoint, http: &http.Client{Transport: tr, Timeout: maxCallTime + 5*time.Second}}
+	return &Client{
+		base: scheme + "://" + endpoint,
+		http: &http.Client{Transport: tr, Timeout: maxCallTime + 5*time.Second},
+		long: &http.Client{Transport: tr},
+	}
 }
 
 // Close drops idle connections.
@@ -129,38 +135,72 @@ func rangePath(prefix, topic string, n int32) string {
 	return prefix + "/" + url.PathEscape(topic) + "/" + strconv.Itoa(int(n))
 }
 
-func (c *Client) do(ctx context.Context, method, path string, in, out any) error {
+func (c *Client) request(ctx context.Context, method, path string, in any) (*http.Request, error) {
 	var body io.Reader
 	if in != nil {
 		data, err := json.Marshal(in)
 		if err != nil {
-			return fmt.Errorf("encode request: %w", err)
+			return nil, fmt.Errorf("encode request: %w", err)
 		}
 		body = bytes.NewReader(data)
 	}
 	req, err := http.NewRequestWithContext(ctx, method, c.base+path, body)
 	if err != nil {
-		return Errorf(CodeInvalid, "endpoint %s: %v", c.base, err).WithHint("an endpoint is HOST:PORT of a node's admin port")
+		return nil, Errorf(CodeInvalid, "endpoint %s: %v", c.base, err).WithHint("an endpoint is HOST:PORT of a node's admin port")
 	}
 	if in != nil {
 		req.Header.Set("Content-Type", "application/json")
+	}
+	return req, nil
+}
+
+func (c *Client) do(ctx context.Context, method, path string, in, out any) error {
+	req, err := c.request(ctx, method, path, in)
+	if err != nil {
+		return err
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
 		return c.unreachable(err)
 	}
 	defer func() { _ = resp.Body.Close() }()
-	data, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
-	if err != nil || len(data) > maxAnswer {
-		return Errorf(CodeUnreachable, "answer of %s broke off after %d bytes: %v", c.base, len(data), err)
-	}
-	if resp.StatusCode != http.StatusOK {
-		return c.refusal(resp, data)
+	data, err := c.read(resp, maxAnswer)
+	if err != nil {
+		return err
 	}
 	if err := json.Unmarshal(data, out); err != nil {
 		return Errorf(CodeInternal, "answer of %s is not of this version: %v", c.base, err).WithHint("is it the admin port of a vtopd of the same version?")
 	}
 	return nil
+}
+
+// read reads a whole answer, or what a refusal says.
+func (c *Client) read(resp *http.Response, limit int64) ([]byte, error) {
+	data, err := io.ReadAll(io.LimitReader(resp.Body, limit+1))
+	if err != nil || int64(len(data)) > limit {
+		return nil, Errorf(CodeUnreachable, "answer of %s broke off after %d bytes: %v", c.base, len(data), err)
+	}
+	if resp.StatusCode != http.StatusOK {
+		return nil, c.refusal(resp, data)
+	}
+	return data, nil
+}
+
+// open posts a request whose answer is read while it comes. The caller closes the body.
+func (c *Client) open(ctx context.Context, path string, in any) (io.ReadCloser, error) {
+	req, err := c.request(ctx, http.MethodPost, path, in)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := c.long.Do(req)
+	if err != nil {
+		return nil, c.unreachable(err)
+	}
+	if resp.StatusCode != http.StatusOK {
+		_, err = c.read(resp, maxBody)
+		return nil, errors.Join(err, resp.Body.Close())
+	}
+	return resp.Body, nil
 }
 
 func (c *Client) unreachable(err error) error {

@@ -19,6 +19,8 @@ type Local struct {
 	Ranges []LocalRange `json:"ranges"`
 	// Problems are those that only this node sees.
 	Problems []Problem `json:"problems"`
+	// Pins are what this node holds open for transfers.
+	Pins []Pin `json:"pins,omitempty"`
 }
 
 // LocalVerdict is what the node believes of another.
@@ -45,7 +47,8 @@ type LocalRange struct {
 	TopicID   string `json:"topic_id"`
 	Range     int32  `json:"range"`
 	ReplicaID uint64 `json:"replica_id"`
-	// Role is the replica's word for what it does: leading, following, promoting, lost, failed, idle.
+	// Role is the replica's word for what it does: leading, following, promoting, receiving, damaged, lost, failed,
+	// idle.
 	Role          string `json:"role"`
 	Epoch         int32  `json:"epoch"`
 	Reason        string `json:"reason,omitempty"`

@@ -77,6 +77,7 @@ func NewServer(h Handler, hooks Hooks) http.Handler {
 	if local, ok := h.(LocalHandler); ok {
 		localRoutes(mux, local)
 	}
+	extraRoutes(mux, h)
 	mux.HandleFunc("/v1/", func(w http.ResponseWriter, r *http.Request) {
 		writeError(w, Errorf(CodeNotFound, "no such call: %s %s", r.Method, r.URL.Path).WithHint("vtopctl and vtopd of the same version know the same calls"))
 	})
@@ -86,6 +87,25 @@ func NewServer(h Handler, hooks Hooks) http.Handler {
 		}
 	}
 	return mux
+}
+
+// extraRoutes registers what a Handler may be able to do besides.
+func extraRoutes(mux *http.ServeMux, h Handler) {
+	if h, ok := h.(RepairHandler); ok {
+		repairRoutes(mux, h)
+	}
+	if h, ok := h.(NodeHandler); ok {
+		nodeRoutes(mux, h)
+	}
+	if h, ok := h.(HealHandler); ok {
+		healRoutes(mux, h)
+	}
+	if h, ok := h.(RecoverHandler); ok {
+		recoverRoutes(mux, h)
+	}
+	if h, ok := h.(ScrubHandler); ok {
+		scrubRoutes(mux, h)
+	}
 }
 
 // get registers one call: its answer, or its error, as JSON.

@@ -39,7 +39,7 @@ type Status struct {
 // Problem is one thing an operator should know.
 type Problem struct {
 	// Kind is a fixed word: node_down, node_pending, replica_lost, disk_stalled, disk_full, range_unavailable,
-	// quarantined, certificate_expiring, …
+	// quarantined, certificate_expiring, replica_damaged, repair_stuck, heal_paused, …
 	Kind    string `json:"kind"`
 	Subject string `json:"subject"`
 	Message string `json:"message"`
@@ -156,7 +156,8 @@ type Replica struct {
 	Node string `json:"node"`
 	// Role is voter or learner.
 	Role string `json:"role"`
-	// State is leading, following, catching-up, lost, damaged, offline or unknown.
+	// State is leading, following, catching-up, receiving (a repair is bringing its segments), damaged (a sealed
+	// segment is a hole), lost, offline or unknown.
 	State      string `json:"state"`
 	LogEnd     int64  `json:"log_end"`
 	Lag        int64  `json:"lag"`
