@@ -33,6 +33,7 @@ type Node struct {
 	mux     *transport.Mux
 	dialer  *transport.Dialer
 	client  *transport.Client
+	gate    *raftGate
 	meta    *meta.Meta
 	tracker *liveness.Tracker
 	receive *liveness.Receiver
@@ -86,11 +87,12 @@ func Start(cfg Config) (_ *Node, err error) {
 	n.tracker = liveness.NewTracker(liveness.Limits{Silence: cfg.NodeTimeout, DiskStall: diskStallSuspect}, monotonic)
 	n.disk = liveness.StartDisk(liveness.DiskConfig{
 		Probe: n.store.Probe, InFlight: n.meta.LogStall, Interval: probeInterval, Limit: cfg.DiskStallLimit,
-		OnStall: cfg.OnDiskStall, Clock: monotonic, Log: cfg.Log.Named("disk"),
+		OnStall: n.endHung, Clock: monotonic, Log: cfg.Log.Named("disk"),
 	})
 	n.startLiveness()
-	n.wg.Add(1)
+	n.wg.Add(2)
 	go n.join()
+	go n.watchRaftGate()
 	return n, nil
 }
 
@@ -125,6 +127,7 @@ func (n *Node) openMeta() (err error) {
 		return err
 	}
 	raftLayer := n.mux.Raft()
+	n.gate = newRaftGate(raftLayer.DialTarget)
 	n.meta, err = meta.Open(n.ctx, meta.Config{
 		Who: n.who, Boot: boot, Cluster: id.Cluster, HoldsData: len(n.store.List()) > 0 || !id.Cluster.IsZero(),
 		SetCluster: n.store.SetCluster,
@@ -135,7 +138,7 @@ func (n *Node) openMeta() (err error) {
 		Addresses: n.cfg.Advertise, GossipBind: n.cfg.GossipBind, GossipKey: n.cfg.GossipKey,
 		Join: n.cfg.Join, BootstrapExpect: n.cfg.BootstrapExpect, Rack: n.cfg.Rack, Version: n.cfg.Version,
 		HeartbeatTimeout: n.cfg.RaftHeartbeat, HealAfter: n.cfg.HealAfter,
-		Machine: n.machine, Peers: n.client, RaftListener: raftLayer, DialRaft: raftLayer.DialTarget, Log: n.cfg.Log,
+		Machine: n.machine, Peers: n.client, RaftListener: raftLayer, DialRaft: n.gate.Dial, Log: n.cfg.Log,
 	})
 	if err != nil {
 		return fmt.Errorf("metadata: %w", err)
@@ -241,6 +244,21 @@ func (n *Node) leasesToHandOver() int {
 		}
 	}
 	return count
+}
+
+// endHung cuts every connection to other nodes, waits for nothing, and has the process end itself. A thread that hangs
+// in the disk keeps the process, and so its sockets, alive in the kernel; cut, they are evidence to the others at once.
+func (n *Node) endHung(stalled time.Duration) {
+	n.gate.Set(true)
+	go func() { _ = n.mux.Close() }()
+	go func() { _ = n.dialer.Close() }()
+	go func() { _ = n.client.Close() }()
+	if s := n.sender.Load(); s != nil {
+		go s.Close()
+	}
+	if n.cfg.OnDiskStall != nil {
+		n.cfg.OnDiskStall(stalled)
+	}
 }
 
 // closeParts closes in reverse of the start. Each part waits for what it owns.

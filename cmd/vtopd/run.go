@@ -9,6 +9,7 @@ import (
 	"net/http/pprof"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -72,7 +73,7 @@ type daemon struct {
 	admin   *adminapi.Listener
 	face    *inspect.Face
 	node    *cluster.Node
-	kafka   *kafka.Server
+	kafka   atomic.Pointer[kafka.Server]
 	serving chan error
 }
 
@@ -170,10 +171,22 @@ func (d *daemon) nodeConfig() cluster.Config {
 		Join: c.Join, BootstrapExpect: c.BootstrapExpect, TLS: d.tls, GossipKey: c.GossipKey,
 		LeaseTime: time.Duration(c.LeaseTime), NodeTimeout: time.Duration(c.NodeTimeout), RaftHeartbeat: time.Duration(c.RaftHeartbeat),
 		HealAfter: time.Duration(c.HealAfter), DiskStallLimit: time.Duration(c.DiskStallLimit), DiskReserve: uint64(c.DiskReserve),
-		OnDiskStall:     func(time.Duration) { os.Exit(exitDiskStall) },
+		OnDiskStall:     d.endHung,
 		DefaultReplicas: c.DefaultReplicas, DefaultRanges: c.DefaultRanges,
 		Log: d.log,
 	}
+}
+
+// endHung ends a process whose disk hangs. The node has cut its own connections by now; clients' and operators' go too.
+func (d *daemon) endHung(time.Duration) {
+	now, cancel := context.WithCancel(context.Background())
+	cancel()
+	if s := d.kafka.Load(); s != nil {
+		go func() { _ = s.Close(now) }()
+	}
+	go func() { _ = d.admin.Close(now) }()
+	time.Sleep(300 * time.Millisecond) // what is not cut by then is left to the kernel
+	os.Exit(exitDiskStall)
 }
 
 func (d *daemon) openKafka() error {
@@ -187,7 +200,8 @@ func (d *daemon) openKafka() error {
 	cfg := kafka.DefaultConfig()
 	cfg.AutoCreate = d.cfg.AutoCreateTopics
 	cfg.DefaultRanges, cfg.DefaultReplicas = d.cfg.DefaultRanges, d.cfg.DefaultReplicas
-	if d.kafka, err = kafka.New(cfg, kafka.OnCluster(d.node), metrics, d.log); err != nil {
+	server, err := kafka.New(cfg, kafka.OnCluster(d.node), metrics, d.log)
+	if err != nil {
 		return err
 	}
 	l, err := net.Listen("tcp", d.cfg.KafkaAddr)
@@ -195,7 +209,8 @@ func (d *daemon) openKafka() error {
 		return fmt.Errorf("kafka port: %w", err)
 	}
 	d.serving = make(chan error, 1)
-	go func() { d.serving <- d.kafka.Serve(l) }()
+	d.kafka.Store(server)
+	go func() { d.serving <- server.Serve(l) }()
 	d.log.Info("serving Kafka clients", "addr", l.Addr())
 	return nil
 }
@@ -207,8 +222,8 @@ func (d *daemon) close(ctx context.Context) error {
 	if d.node != nil {
 		d.node.HandOver(ctx)
 	}
-	if d.kafka != nil {
-		errs = append(errs, d.kafka.Close(ctx))
+	if s := d.kafka.Load(); s != nil {
+		errs = append(errs, s.Close(ctx))
 	}
 	if d.node != nil {
 		errs = append(errs, d.node.Close(ctx))
