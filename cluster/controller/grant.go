@@ -71,7 +71,11 @@ func (c *Controller) needy(state *fsm.State) []needy {
 	}
 	var out []needy
 	for r := range state.Ranges() {
-		if reason := holderLost(state, verdicts, r); reason != "" {
+		reason := holderLost(state, verdicts, r)
+		if reason == "" {
+			reason = holderFull(state, verdicts, r)
+		}
+		if reason != "" {
 			delete(c.attempts, r.ID)
 			out = append(out, needy{r: r, reason: reason})
 			continue
@@ -109,6 +113,23 @@ func holderLost(state *fsm.State, verdicts map[vtop.NodeName]liveness.Verdict, r
 		return fmt.Sprintf("%s restarted", holder)
 	case !v.Alive:
 		return fmt.Sprintf("%s: %s", holder, v.Reason)
+	}
+	return ""
+}
+
+// holderFull says that the holder's disk takes no writes while another voter's does; empty if not. Where no voter has
+// room the holder keeps the lease, and goes on with reads, retention and deletion.
+func holderFull(state *fsm.State, verdicts map[vtop.NodeName]liveness.Verdict, r *fsm.Range) string {
+	holder := verdicts[r.Lease.Holder]
+	if !r.Started || holder.HasRoom {
+		return ""
+	}
+	for _, rep := range r.Voters() {
+		n, ok := state.Node(rep.Node)
+		other := verdicts[rep.Node]
+		if ok && n.Name != r.Lease.Holder && rep.CanVote() && n.State == fsm.NodeActive && other.HasRoom && other.Incarnation == n.Incarnation {
+			return fmt.Sprintf("%s: %s", r.Lease.Holder, holder.Reason)
+		}
 	}
 	return ""
 }

@@ -149,8 +149,11 @@ func (p *picture) judgeNodes(s *adminapi.Status) {
 		switch {
 		case judged && (v.DiskStalledMS > 1000 || v.DiskFailing):
 			problem.Kind = "disk_stalled"
+			if problem.Message == "" {
+				problem.Message = fmt.Sprintf("storage stalled for %dms", v.DiskStalledMS)
+			}
 			problem.Hint = "it holds no lease until its disk answers again; look at the disk and the kernel log"
-			s.StalledDisks = append(s.StalledDisks, adminapi.StalledDisk{Node: n.Name, StalledMS: v.DiskStalledMS, Reason: v.Reason})
+			s.StalledDisks = append(s.StalledDisks, adminapi.StalledDisk{Node: n.Name, StalledMS: v.DiskStalledMS, Reason: problem.Message})
 		case judged && v.NoSpace:
 			problem.Kind, problem.Hint = "disk_full", "free space: writes go on by themselves"
 		case !n.Alive:
