@@ -90,7 +90,7 @@ func (d *driver) settle() {
 	}
 }
 
-// lead produces on a leader and syncs it.
+// write produces on a leader, and perhaps syncs it.
 func (d *driver) write() {
 	if d.try(func(a *action) bool { return a.kind == actProduce }) && d.rng.IntN(3) > 0 {
 		n := d.trace[len(d.trace)-1].n

@@ -172,7 +172,7 @@ func (w *world) setView(i int, m *meta) violation {
 	}
 	if n.lead != nil {
 		n.lead = n.lead.Clone()
-		n.lead.Applied(w.members(n))
+		n.lead.Applied(n.view.conf)
 	}
 	if bad := w.reconcile(n, before); bad != "" {
 		return bad
@@ -209,9 +209,6 @@ func (w *world) askVoters(i int) {
 		n.answers = []Answer{{Replica: id, Epoch: n.asked, End: n.end(), Last: n.lastEpoch()}}
 	}
 }
-
-// members is what the leader's book is told; a wiped node counts on when nodes are counted.
-func (w *world) members(n *node) Members { return n.view.conf }
 
 func (w *world) adoptReplica(n *node) {
 	m := n.view
@@ -274,7 +271,7 @@ func (w *world) reconcile(n *node, before Compared) violation {
 func (w *world) lead(n *node) violation {
 	v := n.view.view
 	last, _ := v.Table.Last()
-	l, err := Lead(v.Lease.Epoch, last.Start, n.rep, w.members(n), max(v.Floor, n.high))
+	l, err := Lead(v.Lease.Epoch, last.Start, n.rep, n.view.conf, max(v.Floor, n.high))
 	if err != nil {
 		return violationf("I1: %v", err)
 	}

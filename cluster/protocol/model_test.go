@@ -61,13 +61,12 @@ type rec struct {
 
 // meta is one state of the metadata log: never edited after it is published.
 type meta struct {
-	gen   uint8
-	view  View
-	conf  Members
-	set   Settlement
-	reps  [maxNodes]vtop.ReplicaID // the replica that a node is to hold; 0 none
-	next  vtop.ReplicaID
-	learn [maxNodes]bool
+	gen  uint8
+	view View
+	conf Members
+	set  Settlement
+	reps [maxNodes]vtop.ReplicaID // the replica that a node is to hold; 0 none
+	next vtop.ReplicaID
 }
 
 type waiting struct {
@@ -128,7 +127,7 @@ type msg struct {
 	change  Change
 }
 
-// acked is one record of which a client or a reader was told: off and rec, for ever.
+// world is the whole of it: the metadata log, the nodes, the net, and the ghosts that remember what was true.
 type world struct {
 	rules *rules
 	lim   *limits
