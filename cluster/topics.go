@@ -14,8 +14,8 @@ import (
 )
 
 // CreateTopic places the replicas on live nodes and creates the topic with all its ranges in one entry. 0 ranges or
-// replicas take the defaults; the default number of replicas shrinks to the number of live nodes, one that was asked
-// for does not. Errors: *placement.TooFewNodesError, an *fsm.Refusal, or one whose outcome is unknown.
+// replicas take the defaults; the default number of replicas shrinks to the number of nodes, one that was asked for
+// does not. Errors: *placement.TooFewNodesError, an *fsm.Refusal, or one whose outcome is unknown.
 func (n *Node) CreateTopic(ctx context.Context, name string, ranges int32, replicas int16, config map[string]string) (vtop.TopicID, error) {
 	if ranges == 0 {
 		ranges = n.cfg.DefaultRanges
@@ -74,15 +74,16 @@ func (n *Node) propose(ctx context.Context, cmd fsm.Command) error {
 // every node has heard of every other.
 const assignWait = 3 * time.Second
 
-// assign places ranges on live nodes. 0 replicas take the default, or as many as there are nodes.
+// assign places ranges on live nodes. 0 replicas take the default, or as many as the cluster has nodes.
 func (n *Node) assign(ctx context.Context, ranges, replicas int) ([][]vtop.NodeName, error) {
 	ctx, cancel := context.WithTimeout(ctx, assignWait)
 	defer cancel()
 	for {
-		sites := n.sites(n.State())
+		state := n.State()
+		sites := n.sites(state)
 		want := replicas
 		if want == 0 {
-			want = max(1, min(int(n.cfg.DefaultReplicas), len(sites), fsm.MaxReplicas))
+			want = max(1, min(int(n.cfg.DefaultReplicas), activeNodes(state), fsm.MaxReplicas))
 		}
 		placed, err := placement.Assign(sites, ranges, want)
 		var few *placement.TooFewNodesError
@@ -95,6 +96,18 @@ func (n *Node) assign(ctx context.Context, ranges, replicas int) ([][]vtop.NodeN
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
+}
+
+// activeNodes counts the nodes that take replicas, those that are down included: an outage never makes a topic with
+// fewer copies than usual.
+func activeNodes(state *fsm.State) int {
+	count := 0
+	for node := range state.Nodes() {
+		if node.State == fsm.NodeActive {
+			count++
+		}
+	}
+	return count
 }
 
 // sites are the nodes that may take replicas: active and, as far as this node knows, alive.

@@ -185,7 +185,7 @@ func (c *call) createMissing(v *view, req *kmsg.MetadataRequest) {
 			continue
 		}
 		created++
-		spec := TopicSpec{Name: name, Ranges: c.server.cfg.DefaultRanges, Replicas: c.server.cfg.DefaultReplicas}
+		spec := TopicSpec{Name: name, Ranges: c.server.cfg.DefaultRanges, Replicas: c.server.defaultReplicas(v)}
 		err := checkReplicas(v, spec.Replicas)
 		if err == nil {
 			_, err = c.node.CreateTopic(ctx, spec)

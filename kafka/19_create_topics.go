@@ -77,7 +77,7 @@ func (c *call) topicSpec(t *kmsg.CreateTopicsRequestTopic) (TopicSpec, error) {
 		return spec, refuse(kerr.InvalidPartitions, fmt.Sprintf("%d partitions: want 1 to %d, or -1 for the default", spec.Ranges, fsm.MaxRangesPerTopic))
 	}
 	if spec.Replicas == -1 {
-		spec.Replicas = c.server.cfg.DefaultReplicas
+		spec.Replicas = c.server.defaultReplicas(v)
 	}
 	if err := checkReplicas(v, spec.Replicas); err != nil {
 		return spec, err
@@ -92,6 +92,12 @@ func (c *call) topicSpec(t *kmsg.CreateTopicsRequestTopic) (TopicSpec, error) {
 }
 
 var errAssignment = refuse(kerr.InvalidReplicaAssignment, "vtop places replicas itself: leave the assignment out and give a replication factor")
+
+// defaultReplicas is the configured number, or as many as the cluster has nodes: a cluster of one takes topics too. Nodes
+// that are down count, so that an outage never makes a topic with fewer copies than usual.
+func (s *Server) defaultReplicas(v *view) int16 {
+	return int16(max(1, min(int(s.cfg.DefaultReplicas), v.active())))
+}
 
 // checkReplicas refuses a replication factor that the cluster has not the nodes for.
 func checkReplicas(v *view, replicas int16) error {

@@ -92,14 +92,22 @@ func TestMetadata_CreatesOnFirstUseWithAGoodFirstAnswer(t *testing.T) {
 	}
 }
 
-func TestMetadata_AutoCreateRefused(t *testing.T) {
+func TestMetadata_AutoCreateTakesAsManyReplicasAsThereAreNodes(t *testing.T) {
 	c := newFakeCluster(t, 1, func(cfg *Config) { cfg.DefaultReplicas = 3 })
-	rt := dial(t, c.nodes[0]).ask(t, metadataRequest(4, true, "new")).(*kmsg.MetadataResponse).Topics[0]
-	if rt.ErrorCode != kerr.InvalidReplicationFactor.Code {
-		t.Errorf("three replicas on one node: code %d", rt.ErrorCode)
+	dial(t, c.nodes[0]).ask(t, metadataRequest(4, true, "new"))
+	topic, ok := c.nodes[0].State().TopicByName("new")
+	if !ok {
+		t.Fatal("not created")
 	}
+	r, _ := c.nodes[0].State().Range(vtop.Range{Topic: topic.ID})
+	if len(r.Voters()) != 1 {
+		t.Errorf("%d voters on a cluster of one", len(r.Voters()))
+	}
+}
+
+func TestMetadata_AutoCreateRefused(t *testing.T) {
 	off := newFakeCluster(t, 1, func(cfg *Config) { cfg.AutoCreate = false })
-	rt = dial(t, off.nodes[0]).ask(t, metadataRequest(4, true, "new")).(*kmsg.MetadataResponse).Topics[0]
+	rt := dial(t, off.nodes[0]).ask(t, metadataRequest(4, true, "new")).(*kmsg.MetadataResponse).Topics[0]
 	if rt.ErrorCode != kerr.UnknownTopicOrPartition.Code || off.state.TopicCount() != 0 {
 		t.Errorf("auto-create off: code %d, %d topics", rt.ErrorCode, off.state.TopicCount())
 	}
