@@ -342,7 +342,7 @@ func (l *Log) ResetBase() vtop.Offset { return l.Segments()[0].Base }
 // byte for byte (I1, I2), promises hold (I6), nothing that was not cut by a table is missing and nothing that was
 // comes back (I8), what is read is what was written (I9), and no replica is lost without damage (I10).
 func TestCrashSweep(t *testing.T) {
-	seeds := uint64(6)
+	seeds := uint64(4)
 	if testing.Short() {
 		seeds = 2
 	}

@@ -150,8 +150,15 @@ func TestDamage_BelowTheMarkIsLost(t *testing.T) {
 		{"directory removed", func(f *vfs.CrashFS, l *Log) { ok(t, f.RemoveAll(l.dir)) }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			s, l := damaged(t, c.change)
+			var before string
+			s, l := damaged(t, func(fsys *vfs.CrashFS, l *Log) {
+				c.change(fsys, l)
+				before = segmentFiles(t, fsys, l)
+			})
 			otherStarts(t, s)
+			if l != nil && segmentFiles(t, s.fs, l) != before {
+				t.Fatal("I8: the segments of a damaged replica were changed")
+			}
 			for range 2 {
 				checkLost(t, s, l)
 				fsys := s.fs
@@ -161,6 +168,21 @@ func TestDamage_BelowTheMarkIsLost(t *testing.T) {
 			}
 		})
 	}
+}
+
+// segmentFiles returns the content of all segments.
+func segmentFiles(t testing.TB, fsys vfs.FS, l *Log) string {
+	t.Helper()
+	var out strings.Builder
+	names, _ := fsys.ReadDir(l.dir)
+	for _, name := range names {
+		if strings.HasSuffix(name, logSuffix) {
+			data, err := vfs.ReadFile(fsys, filepath.Join(l.dir, name), 1<<30)
+			ok(t, err)
+			fmt.Fprintf(&out, "%s %x\n", name, data)
+		}
+	}
+	return out.String()
 }
 
 func checkLost(t *testing.T, s *Store, l *Log) {

@@ -9,8 +9,8 @@
 // a disk (I4).
 //
 // Locks, in the order in which they are taken: Log.opMu (structural changes; held across I/O), the lease cell
-// (Fence.Hold), Log.mu (the append lock; memory only), then the small locks of the store. The flusher holds none of
-// them while it writes or syncs.
+// (Fence.Hold), Log.mu (the append lock; memory only), then the small locks of the store. The journal's lock is held
+// across its sync and comes before Log.mu. The flusher holds none of them while it writes or syncs.
 //
 // The package does not know the state machine, the network, or what a majority is. It starts no repair: it says
 // which bytes are damaged, and why. The bytes on disk are drawn in docs/format.md; what is believed of disks is in

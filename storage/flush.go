@@ -234,6 +234,9 @@ func (l *Log) finishJob(job *flushJob, err error) {
 	l.broadcastLocked()
 	l.mu.Unlock()
 	clear(job.chunks)
+	if err != nil {
+		l.logFailure(end, err)
+	}
 	if tell != nil && (err != nil || len(job.chunks) > 0) {
 		tell(end, err)
 	}
@@ -246,9 +249,15 @@ func (l *Log) fail(err error) {
 	err = l.usableLocked()
 	end, tell := l.durable, l.onDurable
 	l.mu.Unlock()
+	l.logFailure(end, err)
 	if tell != nil {
 		tell(end, err)
 	}
+}
+
+// logFailure is for after mu was given up: a log line may block, and appenders wait for mu under the lease cell (I4).
+func (l *Log) logFailure(durable vtop.Offset, err error) {
+	l.log.Error("the log has failed, its epoch ends here", "durable", durable, "error", err)
 }
 
 // failLocked ends the epoch of the log after an error of the disk: nothing more is written, what was not durable
@@ -262,6 +271,5 @@ func (l *Log) failLocked(err error) {
 	l.failures++
 	l.bannedEpoch = max(l.bannedEpoch, l.ledEpoch)
 	l.dropChunksLocked(len(l.chunks))
-	l.log.Error("the log has failed, its epoch ends here", "durable", l.durable, "end", l.end, "error", err)
 	l.broadcastLocked()
 }

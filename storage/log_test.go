@@ -294,6 +294,24 @@ func TestLog_ResetTo(t *testing.T) {
 	ok(t, leader.SetLogStart(70))
 	base, producers, err := leader.ResetPoint()
 	ok(t, err)
+	// Case: the producer state there outlives the segments below, even if its snapshot was lost before.
+	twice := openStore(t, vfs.NewCrashFS(3))
+	other, err := twice.Create(testRange(0), 1, 0)
+	ok(t, err)
+	for i := range 100 {
+		mustLead(t, other, 1, producerBatch(1, 0, int32(i), 1))
+	}
+	mustFlush(t, other)
+	first := other.Closed()[0]
+	root, _, err := other.Root(first.Base)
+	ok(t, err)
+	ok(t, other.Seal(first.Base, root))
+	ok(t, twice.fs.Remove(other.path(first.End, producerSuffix)))
+	ok(t, other.SetLogStart(first.End))
+	if at, state, err := other.ResetPoint(); err != nil || at != first.End || len(state) == 0 {
+		t.Fatalf("reset point %d with %d bytes: %v", at, len(state), err)
+	}
+	ok(t, err)
 	if base < 40 || base > 70 {
 		t.Fatalf("reset point %d of a log that starts at 70", base)
 	}
@@ -433,4 +451,48 @@ func TestLog_OffsetForTime(t *testing.T) {
 	if got, _, _, err := l.OffsetForTime(0, 300); err != nil || got != 200 {
 		t.Fatalf("below the log start: %d, %v", got, err)
 	}
+}
+
+// Open files are bounded: those of idle segments are closed, and opened again when they are read (I13).
+func TestLog_OpenFilesAreBounded(t *testing.T) {
+	s, l := newLogOn(t, vfs.NewCrashFS(1))
+	for i := range 300 {
+		mustLead(t, l, 1, plainBatch(1, 300, uint64(i)))
+	}
+	mustFlush(t, l)
+	if n := len(l.Segments()); n < 3*s.opt.OpenFiles {
+		t.Fatalf("%d segments", n)
+	}
+	for range 2 {
+		mustRead(t, l, 0, 300)
+		s.files.mu.Lock()
+		open, idle := s.files.open, s.files.idle.Len()
+		s.files.mu.Unlock()
+		if open > s.opt.OpenFiles || idle > open {
+			t.Fatalf("%d files are open, %d of them idle, want at most %d", open, idle, s.opt.OpenFiles)
+		}
+	}
+}
+
+// The budget of all logs together refuses, and gives back what was synced (I13).
+func TestLog_StoreBudget(t *testing.T) {
+	fsys := vfs.NewCrashFS(1)
+	s, a := newLogOn(t, fsys, func(o *Options) { o.StoreBufferBytes = 3000 })
+	b, err := s.Create(testRange(1), 2, 0)
+	ok(t, err)
+	gate := vfs.NewGate(vfs.On(vfs.OpSyncData, "*.log"))
+	fsys.SetHook(gate.Hook)
+	defer gate.Open()
+	mustLead(t, a, 1, plainBatch(1, 2000, 1))
+	_, _, err = b.AppendLead(1, plainBatch(1, 2000, 1))
+	wantErr(t, err, vtop.ErrOverloaded)
+	mustLead(t, b, 1, plainBatch(1, 500, 1))
+	gate.Open()
+	mustFlush(t, a)
+	mustFlush(t, b)
+	if n := s.buffered.Load(); n != 0 {
+		t.Fatalf("%d bytes are still counted", n)
+	}
+	mustLead(t, b, 1, plainBatch(1, 5000, 1)) // larger than the budget, but alone
+	mustFlush(t, b)
 }

@@ -17,6 +17,15 @@ var errBusy = fmt.Errorf("%w: the log is being cut or reset", vtop.ErrNotReady)
 // returns. A cut below floor or inside a sealed segment, and a record of an epoch above e, is a *QuarantineError
 // and changes nothing on disk. Without divergence it returns at once and nothing waits.
 func (l *Log) Reconcile(ctx context.Context, e vtop.Epoch, table vtop.EpochTable, floor vtop.Offset) (Cut, error) {
+	cut, err := l.reconcile(ctx, e, table, floor)
+	var quarantine *QuarantineError
+	if errors.As(err, &quarantine) { // told here, outside all locks
+		l.log.Error("the replica is quarantined; nothing was changed on disk", "reason", quarantine.Reason)
+	}
+	return cut, err
+}
+
+func (l *Log) reconcile(ctx context.Context, e vtop.Epoch, table vtop.EpochTable, floor vtop.Offset) (Cut, error) {
 	l.opMu.Lock()
 	defer l.opMu.Unlock()
 	plan := cutPlan{log: l, epoch: e, table: table, floor: floor}
@@ -70,10 +79,13 @@ func (l *Log) leaveAlone() {
 // callers see it.
 func (l *Log) failOp(err error) error {
 	l.mu.Lock()
-	defer l.mu.Unlock()
 	l.failLocked(err)
 	l.syncFailed = true
-	return l.usableLocked()
+	durable := l.durable
+	err = l.usableLocked()
+	l.mu.Unlock()
+	l.logFailure(durable, err)
+	return err
 }
 
 // cutPlan decides on a cut. look and take run under the lease cell; place reads the file between them, while the
@@ -131,7 +143,6 @@ func (p *cutPlan) decideLocked() error {
 
 func (l *Log) quarantineLocked(reason string) error {
 	l.state, l.reason = StateQuarantined, reason
-	l.log.Error("the replica is quarantined; nothing was changed on disk", "reason", reason)
 	l.broadcastLocked()
 	return &QuarantineError{Range: l.rng, Reason: reason}
 }

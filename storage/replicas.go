@@ -118,10 +118,12 @@ func (l *Log) openLost(base vtop.Offset, reason string) {
 // openFailed opens a replica whose directory the disk does not give: Reopen tries again.
 func (l *Log) openFailed(base vtop.Offset, err error) {
 	l.mu.Lock()
-	defer l.mu.Unlock()
 	l.adoptLocked(&recovery{log: l, end: max(base, l.marked), suspect: -1})
 	l.failLocked(fmt.Errorf("recovery: %w", err))
 	l.neverOpened = true
+	durable := l.durable
+	l.mu.Unlock()
+	l.logFailure(durable, err)
 }
 
 // noteLost makes what recovery has found lost stay lost, with one sync, and finds the replicas whose directory is
