@@ -20,7 +20,7 @@ func TestReconcile_Quarantine(t *testing.T) {
 	}{
 		{"below the floor", 5, vtop.EpochTable{{Epoch: 1, Start: 0}, {Epoch: 5, Start: 60}}, 61},
 		{"inside a sealed segment", 5, vtop.EpochTable{{Epoch: 1, Start: 0}, {Epoch: 5, Start: 10}}, 0},
-		{"inside a batch", 5, vtop.EpochTable{{Epoch: 1, Start: 0}, {Epoch: 5, Start: 101}}, 0},
+		{"inside a batch", 5, vtop.EpochTable{{Epoch: 1, Start: 0}, {Epoch: 2, Start: 100}, {Epoch: 5, Start: 101}}, 0},
 		{"records of a later epoch", 1, vtop.EpochTable{{Epoch: 1, Start: 0}}, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
