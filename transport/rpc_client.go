@@ -12,6 +12,7 @@ import (
 	"net/http/httptrace"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"connectrpc.com/connect"
 
@@ -34,6 +35,8 @@ type Client struct {
 	bulk    *exchange
 	// segments moves sealed segments.
 	segments *exchange
+	// silence is how long a source of segments may send nothing before it is given up.
+	silence time.Duration
 }
 
 // exchange is one pool of connections with the generated client on it.
@@ -58,7 +61,7 @@ func NewClient(opt Options) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Client{opt: opt, conns: newConnSet(math.MaxInt, math.MaxInt)}
+	c := &Client{opt: opt, conns: newConnSet(math.MaxInt, math.MaxInt), silence: silence}
 	c.control = c.newExchange(controlIdle, controlConns, MaxMessage)
 	c.bulk = c.newExchange(bulkIdle, bulkConns, MaxBulkMessage)
 	c.segments = c.newExchange(segmentIdle, segmentConns, 0)

@@ -87,8 +87,8 @@ func (c *Client) fetch(ctx context.Context, to Target, seg SegmentRef, manifest 
 	}
 	ctx, cancel := context.WithCancelCause(context.WithValue(ctx, targetKey{}, to))
 	defer cancel(nil)
-	watch := time.AfterFunc(silence, func() {
-		cancel(fmt.Errorf("%w: nothing came for %s", vtop.ErrTimeout, silence))
+	watch := time.AfterFunc(c.silence, func() {
+		cancel(fmt.Errorf("%w: nothing came for %s", vtop.ErrTimeout, c.silence))
 	})
 	defer watch.Stop()
 	path, query := seg.url(manifest)
@@ -107,7 +107,7 @@ func (c *Client) fetch(ctx context.Context, to Target, seg SegmentRef, manifest 
 	}
 	err = believe(resp, seg, want)
 	if err == nil {
-		err = take(resp, &watched{resp.Body, watch})
+		err = take(resp, &watched{resp.Body, watch, c.silence})
 	}
 	if err != nil {
 		err = fmt.Errorf("%s: %w", what, fetchError(ctx, err))
@@ -170,14 +170,15 @@ func fetchError(ctx context.Context, err error) error {
 // watched puts the silence off with everything that arrives.
 type watched struct {
 	io.Reader
-	watch *time.Timer
+	watch   *time.Timer
+	silence time.Duration
 }
 
 // Read implements io.Reader.
 func (w *watched) Read(p []byte) (int, error) {
 	n, err := w.Reader.Read(p)
 	if n > 0 {
-		w.watch.Reset(silence)
+		w.watch.Reset(w.silence)
 	}
 	return n, err
 }
