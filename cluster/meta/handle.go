@@ -52,7 +52,7 @@ func (h handler) Identify(_ context.Context, _ transport.Caller, req *peerpb.Ide
 }
 
 func (m *Meta) empty(st bornState) bool {
-	return st.Cluster == "" && !m.cfg.HoldsData && m.cfg.Cluster.IsZero() && !m.db().hasState
+	return st.Cluster == "" && !m.cfg.HoldsData && m.cfg.Cluster.IsZero() && !m.db().hasState.Load()
 }
 
 func knownNode(n *fsm.Node) *peerpb.KnownNode {

@@ -68,7 +68,7 @@ func (m *Meta) joinAnswer(resp *peerpb.JoinResponse, say *complain) (done bool, 
 // foundRestored: the leader knows what the peers asked before Raft started did not. Raft runs already, with a log and
 // votes that may have been forgotten; it stops here, and the next start sets raft.db aside.
 func (m *Meta) foundRestored(registered vtop.Incarnation) error {
-	if m.db().hasState {
+	if m.db().hasState.Load() {
 		mark := filepath.Join(m.cfg.RaftDir, asideMark)
 		if err := vfs.WriteFileAtomic(vfs.OS(), mark, []byte("the disk was restored from an old copy\n")); err != nil {
 			return err

@@ -135,7 +135,7 @@ func (m *Meta) checkCluster() error {
 		return fmt.Errorf("data directory belongs to cluster %s, its metadata in %s to cluster %s: they were mixed up, put back the right one",
 			m.cfg.Cluster, m.cfg.StateDir, known)
 	}
-	if m.db().hasState && m.born.get().Cluster == "" {
+	if m.db().hasState.Load() && m.born.get().Cluster == "" {
 		return fmt.Errorf("%s holds Raft state, but nothing says of which cluster: restore %s/%s, or remove %s",
 			m.cfg.RaftDir, m.cfg.StateDir, bornFile, m.cfg.RaftDir)
 	}

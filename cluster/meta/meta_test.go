@@ -17,8 +17,17 @@ import (
 	"github.com/vtop-log/vtop/fsm"
 )
 
+// What Meta starts ends with Close; memberlist's and net/http's goroutines end on their own soon after.
 func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m)
+	code := m.Run()
+	err := goleak.Find()
+	for end := time.Now().Add(15 * time.Second); err != nil && time.Now().Before(end); err = goleak.Find() {
+	}
+	if err != nil && code == 0 {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
 }
 
 func TestMeta_OneNodeAlone(t *testing.T) {

@@ -124,7 +124,7 @@ func (s *stores) bootstrap(founders []member) error {
 		}
 	}
 	config := raft.Configuration{Servers: foundingServers(founders)}
-	s.hasState = true
+	s.hasState.Store(true)
 	return s.bolt.StoreLog(&raft.Log{
 		Index: 1, Term: 1, Type: raft.LogConfiguration, Data: raft.EncodeConfiguration(config), AppendedAt: time.Unix(0, 0),
 	})

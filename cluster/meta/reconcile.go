@@ -66,9 +66,12 @@ type change struct {
 }
 
 // decide returns the next change, at most one. The order of the rules is the order of need: what is not
-// a member any more goes, what is missing comes, addresses are put right, and only then votes move.
+// a member any more goes, what is missing comes, and only then votes move.
+//
+// The address of a member is never changed in the configuration: addresses are looked up by server id (ServerAddr),
+// and Raft's replication reads that field while a change writes it.
 func (v view) decide() change {
-	for _, rule := range []func() change{v.stale, v.missing, v.moved, v.longGone, v.promotion} {
+	for _, rule := range []func() change{v.stale, v.missing, v.longGone, v.promotion} {
 		if c := rule(); c.kind != noChange {
 			return c
 		}
@@ -154,22 +157,6 @@ func (v view) missing() change {
 	return change{}
 }
 
-// moved finds members whose address in the configuration is old. It is shown only: addresses are looked up.
-func (v view) moved() change {
-	for _, s := range v.servers {
-		n, ok := v.node(s.ID)
-		if !ok || n.addr == string(s.Address) {
-			continue
-		}
-		kind := addNonvoter
-		if s.Suffrage == raft.Voter {
-			kind = addVoter
-		}
-		return change{kind, s.ID, n.addr, "the node has another address"}
-	}
-	return change{}
-}
-
 // longGone takes the vote of a node that has been away for long, if another can have it.
 func (v view) longGone() change {
 	if len(v.ready()) == 0 {
@@ -204,8 +191,7 @@ func (v view) promotion() change {
 	if voters >= target || len(ready) == 0 {
 		return change{}
 	}
-	n, _ := v.node(ready[0].ID)
-	return change{addVoter, ready[0].ID, n.addr, fmt.Sprintf("the node has caught up, and there are %d voters of %d", voters, target)}
+	return change{addVoter, ready[0].ID, string(ready[0].Address), fmt.Sprintf("the node has caught up, and there are %d voters of %d", voters, target)}
 }
 
 // watcher is what the leader remembers between looks. It belongs to reconcileLoop, and starts anew with each term.

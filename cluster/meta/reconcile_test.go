@@ -73,8 +73,7 @@ func TestView_Decide(t *testing.T) {
 		{"not for a short absence", "a1 b1 c1 -d1", "a1 b1 c1! d1", "none "},
 		{"not below a majority of the living (H6)", "a1 b1 c1 d1 e1 -f1", "a1 b1+ c1+ d1+ e1 f1", "none "},
 		{"two away of five, one after the other", "a1 b1 c1 d1 e1 -f1", "a1 b1+ c1+ d1 e1 f1", "take the vote b/1"},
-		{"an address is put right", "a1 b1 c1", "a1 b1> c1", "make a voter b/1"},
-		{"of a non-voter too", "a1 b1 c1 -d1", "a1 b1 c1 d1>", "add as non-voter d/1"},
+		{"addresses are looked up, not changed", "a1 b1 c1 -d1", "a1 b1> c1 d1>", "none "},
 	} {
 		v := view{self: "a/1", servers: parseServers(c.servers), nodes: parseNodes(c.nodes), heal: time.Minute}
 		got := v.decide()

@@ -42,7 +42,7 @@ func (m *Meta) live() error {
 	}
 	m.cfg.Who.update(func(s *transport.Self) { s.Cluster, s.Generation = id, st.Generation })
 	m.clusterKnown.set()
-	if m.db().hasState {
+	if m.db().hasState.Load() {
 		if err := m.checkRestored(); err != nil {
 			return err
 		}

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"runtime/debug"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -48,7 +49,7 @@ type stores struct {
 	snapshots *raft.FileSnapshotStore
 	serverID  raft.ServerID
 	// hasState: Raft wrote something here before.
-	hasState bool
+	hasState atomic.Bool
 }
 
 // openStores opens or makes dir/raft.db and dir/snapshots. The server id is "name/random": the name is part of it
@@ -77,9 +78,11 @@ func (s *stores) init(name vtop.NodeName, log hclog.Logger) error {
 		return fmt.Errorf("open Raft snapshots in %s: %w", s.dir, err)
 	}
 	s.snapshots = snaps
-	if s.hasState, err = raft.HasExistingState(s.bolt, s.bolt, snaps); err != nil {
+	state, err := raft.HasExistingState(s.bolt, s.bolt, snaps)
+	if err != nil {
 		return damagedDB(filepath.Join(s.dir, raftDBName), err)
 	}
+	s.hasState.Store(state)
 	if s.serverID, err = s.loadServerID(name); err != nil {
 		return err
 	}
@@ -97,7 +100,7 @@ func (s *stores) loadServerID(name vtop.NodeName) (raft.ServerID, error) {
 		return raft.ServerID(id), nil
 	case err != nil && !errors.Is(err, raftboltdb.ErrKeyNotFound):
 		return "", damagedDB(filepath.Join(s.dir, raftDBName), err)
-	case s.hasState:
+	case s.hasState.Load():
 		return "", damagedDB(filepath.Join(s.dir, raftDBName), errors.New("it holds Raft state but no server id"))
 	}
 	var raw [8]byte

@@ -53,7 +53,7 @@ func TestStores_ServerIDLivesInRaftDB(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(aside, raftDBName)); err != nil {
 		t.Fatal(err)
 	}
-	if s = mustOpen(t, dir); s.serverID == id || s.hasState {
+	if s = mustOpen(t, dir); s.serverID == id || s.hasState.Load() {
 		t.Fatalf("after raft.db was set aside: %q", s.serverID)
 	}
 	if err := s.close(); err != nil {
