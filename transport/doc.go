@@ -4,7 +4,8 @@
 // A Mux splits that port three ways, by ALPN under TLS and by the first eight bytes in plaintext. Raft
 // connections come out of RaftLayer, which cluster/meta wraps as a raft.StreamLayer. Streams, for replication
 // and heartbeats, are handed to the function registered with HandleStream. All else is HTTP/1.1 and reaches a
-// Handler as plain method calls. The calling side is a Dialer, for the first two, and a Client.
+// Handler as plain method calls, sealed segments among it: resources that are read in ranges, by those on the
+// transfer allowlist (Options.AllowTransfer, SegmentHandler, Client.FetchRange). The calling side is a Dialer, for the first two, and a Client.
 //
 // Every connection and every call says who speaks, from which cluster, generation and life, and whom it wants
 // (Self, Caller, Target). The answering side refuses what does not fit and names both sides, so that two

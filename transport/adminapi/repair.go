@@ -2,6 +2,7 @@ package adminapi
 
 import (
 	"context"
+	"encoding/json"
 	"net/http"
 	"strconv"
 	"time"
@@ -56,7 +57,7 @@ type Repair struct {
 	Step string `json:"step"`
 	// Waiting says why it is not moving; empty while it is.
 	Waiting string `json:"waiting"`
-	// Sources are the nodes that bytes come, or came, from; Dropped those that are not believed any more.
+	// Sources are the nodes that bytes come, or came, from; DroppedSources those that are not believed any more.
 	Sources        []string        `json:"sources"`
 	DroppedSources []DroppedSource `json:"dropped_sources"`
 	LastError      string          `json:"last_error"`
@@ -95,6 +96,18 @@ type Repair struct {
 // Ended reports whether the job has taken its last step.
 func (r *Repair) Ended() bool {
 	return r.Step == StepDone || r.Step == StepFailed || r.Step == StepCancelled
+}
+
+// MarshalJSON writes lists that are nil as empty ones.
+func (r Repair) MarshalJSON() ([]byte, error) {
+	type plain Repair
+	if r.Sources == nil {
+		r.Sources = []string{}
+	}
+	if r.DroppedSources == nil {
+		r.DroppedSources = []DroppedSource{}
+	}
+	return json.Marshal(plain(r))
 }
 
 // DroppedSource is a source that a repair no longer believes.

@@ -129,7 +129,9 @@ func serveScrub(w http.ResponseWriter, r *http.Request, run scrub) {
 	pulse.Wait()
 	last := scrubLine{Summary: &sum}
 	if err != nil {
-		last = scrubLine{Error: asError(err)}
+		e := *asError(err)
+		e.Message = e.Message[:min(len(e.Message), maxReason)]
+		last = scrubLine{Error: &e}
 	}
 	_ = out.write(last) // the client is gone: nobody is left to be told
 }
