@@ -55,6 +55,22 @@ func TestExplore_Exhaustive(t *testing.T) {
 	t.Logf("all %d worlds", f.states)
 }
 
+// TestExplore_ExhaustiveFindsTheNearest: with a rule turned off, the exhaustive search finds the shortest way to break
+// it, and the way can be replayed.
+func TestExplore_ExhaustiveFindsTheNearest(t *testing.T) {
+	lim := limits{nodes: 3, voters: 3, epochs: 1, values: 2, retries: 2, bounces: 1, firstHolder: true, quiet: true}
+	broken := rules{leaseOutlives: true}
+	f, _ := explore(&broken, &lim, 200_000)
+	if f.bad == "" {
+		t.Fatalf("%d worlds without a violation of I5", f.states)
+	}
+	bad, used, ok := replay(&broken, &lim, f.trace)
+	if !ok || bad != f.bad || used != len(f.trace) {
+		t.Fatalf("replay gives %q after %d of %d steps, search gave %q", bad, used, len(f.trace), f.bad)
+	}
+	t.Logf("%d worlds: %s", f.states, f)
+}
+
 // TestExplore_SwarmKeepsInvariants walks at random through larger worlds, with all kinds of faults.
 func TestExplore_SwarmKeepsInvariants(t *testing.T) {
 	t.Parallel()

@@ -15,8 +15,8 @@ func (w *world) actions(out []action) []action {
 	for i := range w.lim.nodes {
 		out = w.nodeActions(i, out)
 	}
-	for _, m := range w.net {
-		out = w.msgActions(m, out)
+	for _, l := range w.net {
+		out = w.msgActions(l.msg, out)
 	}
 	if w.rewinds < w.lim.rewinds {
 		for k := 1; k < len(w.hist)-1; k++ {
@@ -144,7 +144,7 @@ func (w *world) candidateActions(i int, out []action) []action {
 	switch c.Step {
 	case StepStart:
 		m := msg{kind: msgStart, gen: n.view.gen, from: int8(i), epoch: n.asked, off: c.End}
-		if !slices.Contains(w.net, m) {
+		if !slices.Contains(w.net, w.post.letter(m)) {
 			out = append(out, action{kind: actStart, n: i})
 		}
 	case StepFetch:
@@ -219,14 +219,14 @@ func (w *world) wants(i int, m msg) bool {
 // answered reports whether an answer to the fence is in the net already. A second one would not differ: after the
 // promise the log stands still until the epoch starts.
 func (w *world) answered(ask msg) bool {
-	return slices.ContainsFunc(w.net, func(m msg) bool {
+	return slices.ContainsFunc(w.net, func(m *letter) bool {
 		return m.kind == msgAnswer && m.refusal.Code == 0 && m.gen == ask.gen && m.epoch == ask.epoch && m.rep == ask.rep
 	})
 }
 
 // refused reports whether the refusal of this change is in the net already.
 func (w *world) refused(p msg) bool {
-	return slices.ContainsFunc(w.net, func(m msg) bool {
+	return slices.ContainsFunc(w.net, func(m *letter) bool {
 		return m.kind == msgRefused && m.epoch == p.epoch && m.version == p.version && m.change == p.change
 	})
 }

@@ -133,7 +133,8 @@ type world struct {
 	lim   *limits
 	hist  []*meta
 	nodes [maxNodes]node
-	net   []msg
+	net   []*letter
+	post  *post
 	gen   uint8
 	min   vtop.Epoch // minimum named by refused fences
 	// Ghosts: what was true, for the invariants.
@@ -152,7 +153,7 @@ type writtenRec struct {
 }
 
 func newWorld(r *rules, lim *limits) *world {
-	w := &world{rules: r, lim: lim}
+	w := &world{rules: r, lim: lim, post: &post{letters: map[msg]*letter{}}}
 	m := &meta{next: 1, set: Settlement{Quorum: NoOffset}}
 	m.conf.Version = 1
 	for i := range lim.voters {
@@ -188,17 +189,45 @@ func (w *world) publish(edit func(*meta)) *meta {
 	return &m
 }
 
+// letter is a message that was sent at least once in the search; worlds share letters and hold only pointers.
+type letter struct {
+	msg
+	hash fingerprint
+}
+
+// post keeps the letters of one search. One goroutine uses it.
+type post struct {
+	letters map[msg]*letter
+	enc     encoder
+}
+
+func (p *post) letter(m msg) *letter {
+	l, ok := p.letters[m]
+	if !ok {
+		p.enc.buf = p.enc.buf[:0]
+		p.enc.msg(&m)
+		l = &letter{msg: m}
+		l.hash.add(p.enc.buf)
+		p.letters[m] = l
+	}
+	return l
+}
+
 // send puts messages into the net; one that is there already stays once.
 func (w *world) send(ms ...msg) {
 	for _, m := range ms {
 		m.gen = w.nodes[m.from].view.gen
-		if slices.Contains(w.net, m) {
+		l := w.post.letter(m)
+		if slices.Contains(w.net, l) {
 			continue
 		}
 		if w.lim.maxNet > 0 && len(w.net) >= w.lim.maxNet {
 			w.net = slices.Clone(w.net[1:])
 		}
-		w.net = append(slices.Clip(w.net), m)
+		net := make([]*letter, len(w.net)+1)
+		copy(net, w.net)
+		net[len(w.net)] = l
+		w.net = net
 	}
 }
 

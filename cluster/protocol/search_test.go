@@ -14,6 +14,13 @@ type fingerprint [2]uint64
 
 var seeds = [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}
 
+// add mixes in bytes; the order of calls does not matter.
+func (fp *fingerprint) add(b []byte) {
+	for i := range fp {
+		fp[i] += maphash.Bytes(seeds[i], b)
+	}
+}
+
 type encoder struct{ buf []byte }
 
 func (e *encoder) u(xs ...int) {
@@ -94,15 +101,13 @@ func (e *encoder) msg(m *msg) {
 func (w *world) fingerprint(e *encoder) fingerprint {
 	var fp fingerprint
 	add := func() {
-		for i := range fp {
-			fp[i] += maphash.Bytes(seeds[i], e.buf)
-		}
+		fp.add(e.buf)
 		e.buf = e.buf[:0]
 	}
 	e.buf = e.buf[:0]
-	for i := range w.net {
-		e.msg(&w.net[i])
-		add()
+	for _, l := range w.net {
+		fp[0] += l.hash[0]
+		fp[1] += l.hash[1]
 	}
 	oldest := w.last().view.Index
 	for i := range w.lim.nodes {
@@ -140,12 +145,15 @@ type found struct {
 	states int
 }
 
+// edge is one step of the search tree: the parent, and which of its actions was taken. Worlds are not kept: a trace
+// is found again by replay.
+type edge struct {
+	parent int32
+	act    uint16
+}
+
 // explore visits every world within the limits, nearest first, and stops at the first violation or after budget worlds.
 func explore(r *rules, lim *limits, budget int) (f found, complete bool) {
-	type entry struct {
-		parent int32
-		act    action
-	}
 	type open struct {
 		w  *world
 		id int32
@@ -153,22 +161,18 @@ func explore(r *rules, lim *limits, budget int) (f found, complete bool) {
 	var e encoder
 	start := newWorld(r, lim)
 	seen := map[fingerprint]struct{}{start.fingerprint(&e): {}}
-	tree := []entry{{parent: -1}}
+	tree := []edge{{parent: -1}}
 	level := []open{{start, 0}}
 	var acts []action
 	for len(level) > 0 {
 		var next []open
-		for _, o := range level {
+		for i, o := range level {
+			level[i].w = nil
 			acts = o.w.actions(acts[:0])
-			for _, a := range acts {
+			for k, a := range acts {
 				w := o.w.clone()
-				bad := w.step(a)
-				if bad != "" {
-					trace := []action{a}
-					for id := o.id; id > 0; id = tree[id].parent {
-						trace = append([]action{tree[id].act}, trace...)
-					}
-					return found{bad, trace, len(seen)}, false
+				if bad := w.step(a); bad != "" {
+					return found{bad, append(retrace(r, lim, tree, o.id), a), len(seen)}, false
 				}
 				fp := w.fingerprint(&e)
 				if _, ok := seen[fp]; ok {
@@ -178,13 +182,28 @@ func explore(r *rules, lim *limits, budget int) (f found, complete bool) {
 					return found{states: len(seen)}, false
 				}
 				seen[fp] = struct{}{}
-				tree = append(tree, entry{o.id, a})
+				tree = append(tree, edge{o.id, uint16(k)})
 				next = append(next, open{w, int32(len(tree) - 1)})
 			}
 		}
 		level = next
 	}
 	return found{states: len(seen)}, true
+}
+
+// retrace gives the actions that lead to a node of the search tree.
+func retrace(r *rules, lim *limits, tree []edge, id int32) (trace []action) {
+	var picks []uint16
+	for ; id > 0; id = tree[id].parent {
+		picks = append(picks, tree[id].act)
+	}
+	w := newWorld(r, lim)
+	for i := len(picks) - 1; i >= 0; i-- {
+		a := w.actions(nil)[picks[i]]
+		trace = append(trace, a)
+		w.step(a)
+	}
+	return trace
 }
 
 // walk goes one random way of at most steps actions. Each walk draws its own weights, so that some walks are all
