@@ -48,7 +48,7 @@ func (c ReplicaChange) String() string {
 //	              position at or above the settle mark; no voter is promoted while a lost one is still there; the
 //	              leader itself stays; the voters left that can vote are a majority
 //	effect        one replica changes; the configuration version rises; no quorum position is known. SettleMark becomes the
-//	              range's settle mark if the voters changed
+//	              range's settle mark if the voters changed. A repair whose replica is removed fails
 //	refused       CodeUnknownRange; CodeStaleEpoch; CodeNotStarted; CodeStaleConfig; CodeUnknownReplica;
 //	              CodeNotSettled; CodeLostFirst; CodeRemovesLeader; CodeNoMajority; CodeReplicaLost;
 //	              CodeUnknownNode; CodeNodeGone; CodeConflict (a replica is there already, or has another role); CodeLimit

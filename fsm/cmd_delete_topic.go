@@ -15,7 +15,8 @@ import (
 //	proposed by   any node, through the Raft leader
 //	precondition  the topic exists
 //	effect        the topic, its ranges and its catalogue go; a tombstone with its id stays, which alone permits
-//	              a node to delete directories; new topics start above its highest epoch; its lease cells refuse for ever
+//	              a node to delete directories; new topics start above its highest epoch; its lease cells refuse for ever;
+//	              its repairs are cancelled
 //	refused       CodeUnknownRange
 //	a repeat      succeeds while the tombstone is kept
 type DeleteTopic struct {

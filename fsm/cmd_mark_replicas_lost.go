@@ -13,7 +13,8 @@ import (
 //	proposed by   the Raft leader, for the node that found the damage
 //	precondition  Storage and Incarnation are the registered ones; per item: the replica id is still the node's
 //	effect        per item: the replica is lost for ever (only a new replica id cures it); the configuration version
-//	              rises, so that every leader counts anew; a lease resting on the replica ends
+//	              rises, so that every leader counts anew; a lease resting on the replica ends; a repair that made the
+//	              replica whole begins anew, one that filled its holes fails
 //	refused       CodeUnknownNode; CodeStaleIncarnation; per item: CodeUnknownRange; CodeUnknownReplica
 //	a repeat      changes nothing and succeeds
 type MarkReplicasLost struct {

@@ -12,7 +12,7 @@ import (
 //	op            4, since level 1
 //	proposed by   the Raft leader: for the node (addresses, rack) or for an operator (state)
 //	precondition  Incarnation is 0 (said of the name, survives restarts) or the registered one
-//	effect        sets each field that is not nil
+//	effect        sets each field that is not nil; repairs to a node that is gone fail
 //	refused       CodeUnknownNode; CodeStaleIncarnation; CodeConflict: a node that still has replicas cannot be gone,
 //	              a gone one whose data directory has another name since cannot come back
 //	a repeat      changes nothing and succeeds
@@ -72,6 +72,7 @@ func (c *UpdateNode) apply(t *tx) Outcome {
 			return Outcome{Refusal: refusef(CodeConflict, "node %q cannot be gone: it still has a replica of %s: move its replicas first",
 				c.Name, t.s.RangeName(r.ID))}
 		}
+		t.endRepairsTo(c.Name)
 	}
 	if old.State == NodeGone && c.State != 0 && c.State != NodeGone {
 		if refusal := t.identityTaken(c.Name, old.Identity); refusal != nil {

@@ -32,6 +32,12 @@ const (
 	OpMarkReplicasLost    Op = 16
 	OpAllocateProducerIDs Op = 17
 	OpSetFeatureLevel     Op = 18
+	OpSubmitRepairs       Op = 19
+	OpUpdateRepairs       Op = 20
+	OpCancelRepairs       Op = 21
+	OpSetHeal             Op = 22
+	OpRemoveNode          Op = 23
+	OpRecoverRange        Op = 24
 )
 
 // commandType is one row of the table of commands.
@@ -64,6 +70,12 @@ var commands = [...]commandType{
 	{OpMarkReplicasLost, "MarkReplicasLost", 1, empty[fsmpb.MarkReplicasLost], with(decodeMarkReplicasLost)},
 	{OpAllocateProducerIDs, "AllocateProducerIDs", 1, empty[fsmpb.AllocateProducerIDs], with(decodeAllocateProducerIDs)},
 	{OpSetFeatureLevel, "SetFeatureLevel", 1, empty[fsmpb.SetFeatureLevel], with(decodeSetFeatureLevel)},
+	{OpSubmitRepairs, "SubmitRepairs", 1, empty[fsmpb.SubmitRepairs], with(decodeSubmitRepairs)},
+	{OpUpdateRepairs, "UpdateRepairs", 1, empty[fsmpb.UpdateRepairs], with(decodeUpdateRepairs)},
+	{OpCancelRepairs, "CancelRepairs", 1, empty[fsmpb.CancelRepairs], with(decodeCancelRepairs)},
+	{OpSetHeal, "SetHeal", 1, empty[fsmpb.SetHeal], with(decodeSetHeal)},
+	{OpRemoveNode, "RemoveNode", 1, empty[fsmpb.RemoveNode], with(decodeRemoveNode)},
+	{OpRecoverRange, "RecoverRange", 1, empty[fsmpb.RecoverRange], with(decodeRecoverRange)},
 }
 
 func lookup(op Op) (commandType, bool) {

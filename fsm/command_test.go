@@ -43,6 +43,24 @@ func samples() []Command {
 		&MarkReplicasLost{Node: "n1", Storage: uuid(2), Incarnation: 3, Items: []LostReplica{{rangeID(3, 1), 6}}, Reason: "why", At: 7},
 		&AllocateProducerIDs{Node: "n1", Incarnation: 2, Count: 1000},
 		&SetFeatureLevel{Level: 2},
+		&SubmitRepairs{Items: []RepairRequest{{
+			Range: rangeID(3, 1), Destination: "n4", Replace: "n2", SealTail: true, Sources: []vtop.NodeName{"n1", "n3"},
+			MaxRate: 50_000_000, Origin: OriginDrain, Reason: "why", Holes: true, Config: 5,
+		}}, At: 7},
+		&UpdateRepairs{Node: "n4", Incarnation: 3, Items: []RepairUpdate{{ID: 8, StepVersion: 9, Step: RepairDone, Progress: everyProgress()}}, At: 7},
+		&CancelRepairs{IDs: []RepairID{8, 9}, Reason: "why", At: 7},
+		&SetHeal{Paused: true, Why: "why", At: 7},
+		&RemoveNode{Name: "n4", Incarnation: 3},
+		&RecoverRange{Range: rangeID(3, 1), Keep: 6, Config: 5, Epoch: 4, From: 70, To: 90, Reason: "why", At: 7},
+	}
+}
+
+// everyProgress is that of a job that is done, with every field set.
+func everyProgress() RepairProgress {
+	return RepairProgress{
+		Replica: 6, Epoch: 4, SealedEnd: 100, RecordsSealed: 30, Segments: 2, BytesTotal: 3000, BytesDone: 2000, BytesPerSecond: 500,
+		ActiveSources: []vtop.NodeName{"n1"}, DroppedSources: []DroppedSource{{"n3", "bad chunk"}}, LastError: "broken pipe", Waiting: "no source",
+		Outcome: OutcomeGap, Cause: "retention reclaimed [10, 20)", LogEnd: 110, Floor: 105, Gap: 10, Voter: true,
 	}
 }
 

@@ -20,8 +20,8 @@ import (
 //	8 bytes   "VTOPSTAT"
 //	2 bytes   format, big endian: 1
 //	then records, in this order: the cluster, nodes by name, topics by id, ranges by id, segments by range and base, tombstones
-//	by id:
-//	  1 byte    kind (1…6)
+//	by id, repair jobs by id:
+//	  1 byte    kind (1…7)
 //	  4 bytes   length of the body, big endian, at most MaxRecord
 //	  n bytes   body: a protobuf message of package fsmpb, deterministically marshalled
 //	1 byte    0: end
@@ -46,6 +46,7 @@ const (
 	recordRange     = 4
 	recordSegment   = 5
 	recordTombstone = 6
+	recordRepair    = 7
 )
 
 func newCRC() hash.Hash32 { return crc32.New(crc32.MakeTable(crc32.Castagnoli)) }
@@ -78,6 +79,9 @@ func (s *State) save(w io.Writer) error {
 	}
 	for t := range s.Tombstones() {
 		out.record(recordTombstone, putTombstone(t))
+	}
+	for j := range s.Repairs() {
+		out.record(recordRepair, putRepair(j))
 	}
 	out.bytes(binary.BigEndian.AppendUint64([]byte{recordEnd}, out.n))
 	if out.err != nil {
@@ -243,7 +247,7 @@ func (l *loader) load(kind byte, body []byte) error {
 	r := new(reader)
 	m, fill := l.record(kind, r)
 	if m == nil {
-		return fmt.Errorf("kind %d: this build knows kinds up to %d", kind, recordTombstone)
+		return fmt.Errorf("kind %d: this build knows kinds up to %d", kind, recordRepair)
 	}
 	if err := unmarshal(body, m); err != nil {
 		return fmt.Errorf("kind %d: %w", kind, err)
@@ -275,6 +279,9 @@ func (l *loader) record(kind byte, r *reader) (m proto.Message, fill func()) {
 	case recordTombstone:
 		p := new(fsmpb.TombstoneRecord)
 		return p, func() { r.tombstone(l.s, p) }
+	case recordRepair:
+		p := new(fsmpb.RepairRecord)
+		return p, func() { r.repair(l.s, p) }
 	}
 	return nil, nil
 }

@@ -147,7 +147,7 @@ func TestLoad_RefusesWhatDoesNotFit(t *testing.T) {
 		"no cluster":             {rewrite(rec(recordNode, putNode(n1))), "kind 2 after kind 0"},
 		"two clusters":           {rewrite(cluster, cluster), "kind 1 after kind 1"},
 		"kinds out of order":     {rewrite(cluster, rec(recordTopic, putTopic(topic)), rec(recordNode, putNode(n1))), "kind 2 after kind 3"},
-		"an unknown kind":        {rewrite(cluster, rec(7, s.putCluster())), "kind 7"},
+		"an unknown kind":        {rewrite(cluster, rec(8, s.putCluster())), "kind 8"},
 		"a node twice":           {rewrite(cluster, rec(recordNode, putNode(n1)), rec(recordNode, putNode(n1))), "twice"},
 		"a topic without ranges": {rewrite(cluster, rec(recordTopic, putTopic(topic))), "0 ranges found"},
 		"a higher feature level": {rewrite(rec(recordCluster, newer)), "feature level 2"},
@@ -249,11 +249,11 @@ func FuzzDecodeResult(f *testing.F) {
 
 // Codes travel between builds: each has a name and one number for ever, and matches its sentinel on the other side, too.
 func TestRefusal_MatchesAcrossTheWire(t *testing.T) {
-	if CodeUnknownReplica != 27 || len(codeNames) != 28 {
+	if CodeInUse != 33 || len(codeNames) != 34 {
 		t.Error("codes are only ever appended: extend this test with the new last one")
 	}
 	names := map[string]Code{}
-	for c := CodeInvalid; c <= CodeUnknownReplica; c++ {
+	for c := CodeInvalid; c <= CodeInUse; c++ {
 		if other, ok := names[c.String()]; ok || c.String() == "" {
 			t.Errorf("codes %d and %d are both named %q", other, uint32(c), c)
 		}

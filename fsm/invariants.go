@@ -9,7 +9,7 @@ import (
 // Check walks the whole state and says which of its invariants is broken first; nil if none is. The numbers are those
 // of docs/protocol.md. Tests run it after every command; Load runs it on what it read.
 func (s *State) Check() error {
-	for _, check := range []func() error{s.checkNodes, s.checkTopics, s.checkRanges, s.checkCatalogue, s.checkIndexes} {
+	for _, check := range []func() error{s.checkNodes, s.checkTopics, s.checkRanges, s.checkCatalogue, s.checkRepairs, s.checkIndexes} {
 		if err := check(); err != nil {
 			return fmt.Errorf("state at index %d: %w", s.index, err)
 		}
@@ -121,6 +121,9 @@ func checkLease(r *Range) error {
 	if len(r.Changes) > MaxLeaseChanges || len(r.Losses) > MaxLosses {
 		return fmt.Errorf("I13: history of %d changes, %d losses", len(r.Changes), len(r.Losses))
 	}
+	if len(r.LostOffsets) > MaxLostOffsets {
+		return fmt.Errorf("I13: history of %d recoveries", len(r.LostOffsets))
+	}
 	if r.Lease == (vtop.Lease{}) {
 		if r.Started || r.GrantIndex != 0 || r.QuorumPosition != NoOffset {
 			return fmt.Errorf("no lease, but started %t, grant index %d, quorum position %d", r.Started, r.GrantIndex, r.QuorumPosition)
@@ -159,6 +162,11 @@ func checkEpochs(r *Range) error {
 }
 
 func checkOffsets(r *Range) error {
+	for _, l := range r.LostOffsets {
+		if l.From < 0 || l.To < l.From || l.To < l.Floor || l.Epoch > r.LastEpoch {
+			return fmt.Errorf("lost offsets [%d, %d) up to epoch %d, floor %d; last epoch %d", l.From, l.To, l.Epoch, l.Floor, r.LastEpoch)
+		}
+	}
 	if r.LogStart < 0 || r.LogStart > r.Floor || r.Floor > r.LogEnd {
 		return fmt.Errorf("I1: log start %d, floor %d, log end %d", r.LogStart, r.Floor, r.LogEnd)
 	}
@@ -191,6 +199,61 @@ func (s *State) checkCatalogue() error {
 			return fmt.Errorf("I9: range %s: last segment ends at %d, catalogue at %d", s.RangeName(seg.Range), seg.End, r.CatalogueEnd)
 		}
 		prev = seg
+	}
+	return nil
+}
+
+// checkRepairs: jobs are bounded, an active one has something to work on, and one that ended says how.
+func (s *State) checkRepairs() error {
+	active, ended := 0, 0
+	for j := range s.Repairs() {
+		if j.ID < 1 || j.ID > s.lastRepair || j.StepVersion == 0 || j.Attempts < 1 || j.Attempts > MaxRepairAttempts || j.Step > RepairCancelled {
+			return fmt.Errorf("repair %d of %d: step %d, version %d, attempts %d", j.ID, s.lastRepair, j.Step, j.StepVersion, j.Attempts)
+		}
+		if len(j.Sources) > MaxRepairSources || len(j.ActiveSources) > MaxRepairSources || len(j.DroppedSources) > MaxRepairSources {
+			return fmt.Errorf("I13: repair %d: %d, %d and %d sources", j.ID, len(j.Sources), len(j.ActiveSources), len(j.DroppedSources))
+		}
+		if j.Active() {
+			active++
+			if err := s.checkActiveRepair(j); err != nil {
+				return fmt.Errorf("repair %d: %w", j.ID, err)
+			}
+			continue
+		}
+		ended++
+		if j.Ended == 0 || j.Outcome == OutcomeNone || (j.Step == RepairDone) != (j.Outcome == OutcomeWhole || j.Outcome == OutcomeGap) ||
+			(j.Outcome == OutcomeWhole) != (j.Step == RepairDone && j.Voter && j.Gap == 0) {
+			return fmt.Errorf("I12: repair %d is %s since index %d with outcome %d, gap %d, voter %t", j.ID, j.Step, j.Ended, j.Outcome, j.Gap, j.Voter)
+		}
+		if _, ok := s.ended.Get(endedRepair{j.Ended, j.ID}); !ok {
+			return fmt.Errorf("repair %d, ended at index %d, is not in the order of endings", j.ID, j.Ended)
+		}
+	}
+	if active > MaxActiveRepairs || ended > MaxEndedRepairs {
+		return fmt.Errorf("I13: %d active repairs, %d ended", active, ended)
+	}
+	if s.repairing.Len() != active || s.repairsTo.Len() != active || s.ended.Len() != ended {
+		return fmt.Errorf("%d active repairs, %d by range, %d by node; %d ended, %d in order", active, s.repairing.Len(), s.repairsTo.Len(), ended, s.ended.Len())
+	}
+	return nil
+}
+
+func (s *State) checkActiveRepair(j *RepairJob) error {
+	r, ok := s.Range(j.Range)
+	if n, known := s.Node(j.Destination); !ok || !known || n.State == NodeGone {
+		return fmt.Errorf("active, of %s to %q: range known %t, node known %t", s.RangeName(j.Range), j.Destination, ok, known)
+	}
+	if j.Ended != 0 || j.Outcome != OutcomeNone {
+		return fmt.Errorf("active, ended at index %d, outcome %d", j.Ended, j.Outcome)
+	}
+	if first, _ := s.ActiveRepair(j.Range, j.Destination); first != j {
+		return fmt.Errorf("not the only active one of %s to %q", s.RangeName(j.Range), j.Destination)
+	}
+	if _, ok := s.repairsTo.Get(nodeRepair{j.Destination, j.ID}); !ok {
+		return fmt.Errorf("active, and not in the index of %q", j.Destination)
+	}
+	if rep, there := r.Replica(j.Replica); j.Replica != 0 && (!there || rep.Node != j.Destination || rep.Lost != "") {
+		return fmt.Errorf("I10: works for replica %d: %+v", j.Replica, rep)
 	}
 	return nil
 }

@@ -40,8 +40,8 @@ type Change struct {
 	// Ranges lists those that changed, in order: created and deleted ones included, whatever of them changed, their
 	// catalogue too. The slice is shared: do not write to it.
 	Ranges []vtop.Range
-	// Topics says that topics, Nodes that nodes or the cluster changed.
-	Topics, Nodes bool
+	// Topics says that topics, Nodes that nodes or the cluster (whether healing is paused, too), Repairs that repair jobs changed.
+	Topics, Nodes, Repairs bool
 	// Restored says that the State came from a snapshot: look at everything. Ranges lists only those whose lease changed.
 	Restored bool
 }
@@ -134,7 +134,7 @@ func (m *Machine) publish(s *State, c Change) {
 // difference of the two: a cell moves if its lease is not the same, and the same holder under a higher epoch is
 // another lease. As with ApplyCommands, one goroutine at a time calls it.
 func (m *Machine) Replace(s *State) {
-	m.publish(s, Change{Index: s.index, Ranges: leaseDifference(m.State(), s), Topics: true, Nodes: true, Restored: true})
+	m.publish(s, Change{Index: s.index, Ranges: leaseDifference(m.State(), s), Topics: true, Nodes: true, Repairs: true, Restored: true})
 }
 
 // leaseDifference lists the ranges that are in only one of two states, or whose lease differs.

@@ -25,6 +25,18 @@ type Cluster struct {
 	Generation uint64
 	// CreatedAt is shown only: Unix milliseconds by the proposer's clock.
 	CreatedAt int64
+	// Heal says whether the cluster heals itself.
+	Heal Heal
+}
+
+// Heal is the operator's word on self-healing. Jobs that exist go on while it is paused; no new ones of OriginHeal are made.
+type Heal struct {
+	Paused bool
+	// Why is shown to people.
+	Why string
+	// Index is the Raft index of the last change, 0 before the first; At is shown only: Unix milliseconds.
+	Index uint64
+	At    int64
 }
 
 // NodeState is what the operator wants of a node. Whether it is alive is not metadata.
@@ -33,7 +45,7 @@ type NodeState uint8
 const (
 	// NodeActive takes replicas and leases.
 	NodeActive NodeState = iota + 1
-	// NodeDraining keeps its replicas but is asked to hand over its leases.
+	// NodeDraining is asked to hand over its leases, then its replicas. It takes no new ones. Restarts do not end it.
 	NodeDraining
 	// NodeGone was removed. It keeps its broker id and takes no replica and no lease.
 	NodeGone
@@ -191,6 +203,24 @@ type Loss struct {
 	At      int64
 }
 
+// LostOffsets is one recovery from a lost majority (RecoverRange): records of [From, To) that existed, or are not known
+// not to have existed, and that the range does not have any more. The last MaxLostOffsets are kept, oldest first.
+type LostOffsets struct {
+	// From is the log end of the replica that was kept; To ≥ From, and at least the floor of then. From = To: nothing
+	// is known to be lost.
+	From, To vtop.Offset
+	// Epoch is the last epoch under which a lost record can have been written.
+	Epoch vtop.Epoch
+	// Kept is the replica that was kept.
+	Kept vtop.Replica
+	// Floor is what was promised until then: [From, Floor) was acknowledged.
+	Floor  vtop.Offset
+	Reason string
+	// Index is the Raft index of the recovery; At is shown only: Unix milliseconds.
+	Index uint64
+	At    int64
+}
+
 // Range is everything the metadata knows of one range.
 type Range struct {
 	ID vtop.Range
@@ -215,7 +245,7 @@ type Range struct {
 
 	// Epochs is the epoch table. It never holds an entry that the log start has made needless.
 	Epochs vtop.EpochTable
-	// Floor: everything below is promised for ever (I1). It never goes back.
+	// Floor: everything below is promised for ever (I1). It never goes back, but by RecoverRange.
 	Floor vtop.Offset
 	// LogStart ≤ Floor. It never goes back.
 	LogStart vtop.Offset
@@ -227,11 +257,13 @@ type Range struct {
 	QuorumPosition vtop.Offset
 	// LogEnd is the leader's log end as last reported; shown only.
 	LogEnd vtop.Offset
-	// CatalogueEnd is the end of the last segment ever catalogued; 0 if none was.
+	// CatalogueEnd is the end of the last segment ever catalogued; 0 if none was. It goes back only by RecoverRange.
 	CatalogueEnd vtop.Offset
 
 	Changes []LeaseChange
 	Losses  []Loss
+	// LostOffsets are the recoveries from a lost majority.
+	LostOffsets []LostOffsets
 }
 
 // Voters returns the voting replicas, lost ones included, in order of their ids.
@@ -330,10 +362,19 @@ const (
 	MaxConfigKeys     = 128
 	MaxLeaseChanges   = 16
 	MaxLosses         = 16
+	MaxLostOffsets    = 64
 	// MaxTombstones: beyond it the oldest is forgotten. The directories of a forgotten one are set aside, not deleted.
 	MaxTombstones = 65_536
 	// MaxEpochs bounds the epoch table of one range: leaders that wrote something of which something is left.
 	MaxEpochs = 500_000
+	// MaxActiveRepairs bounds the repair jobs that have not ended: beyond it submissions are refused until some have.
+	MaxActiveRepairs = 10_000
+	// MaxEndedRepairs is how many jobs that have ended are kept; beyond it the one that ended first is forgotten.
+	MaxEndedRepairs = 1000
+	// MaxRepairAttempts is how often one job begins anew before it fails.
+	MaxRepairAttempts = 100
+	// MaxRepairSources bounds each list of sources of one job.
+	MaxRepairSources = 16
 	// MaxItems is the most items that one batched command carries.
 	MaxItems = 20_000
 	// MaxName, MaxText and MaxValue are the lengths in bytes of names and addresses, reasons, and configuration values.

@@ -64,6 +64,18 @@ const (
 	CodeNodeGone Code = 26
 	// CodeUnknownReplica: the range has no replica of that id. Final for that id.
 	CodeUnknownReplica Code = 27
+	// CodeWhole: the replica is whole: there is nothing to repair. A no-op, not a failure.
+	CodeWhole Code = 28
+	// CodeNoSource: no other replica of the range can vote: there is nothing to repair from.
+	CodeNoSource Code = 29
+	// CodeUnknownRepair: no repair job of that id, or it was forgotten. Final for that id.
+	CodeUnknownRepair Code = 30
+	// CodeRepairEnded: the repair job has ended already. Final for that job.
+	CodeRepairEnded Code = 31
+	// CodeStaleStep: the repair job has moved to another step, or began anew. Look again.
+	CodeStaleStep Code = 32
+	// CodeInUse: the node still has what only it can give away: voters or leases. Move them first.
+	CodeInUse Code = 33
 )
 
 var codeNames = [...]string{
@@ -76,6 +88,8 @@ var codeNames = [...]string{
 	CodeLostFirst: "lost voter first", CodeNoMajority: "no majority", CodeNameTaken: "name taken",
 	CodePending: "pending", CodeRestoredCopy: "restored copy", CodeLimit: "limit", CodeConflict: "conflict",
 	CodeNodeGone: "node gone", CodeUnknownReplica: "unknown replica",
+	CodeWhole: "whole", CodeNoSource: "no source", CodeUnknownRepair: "unknown repair",
+	CodeRepairEnded: "repair ended", CodeStaleStep: "stale step", CodeInUse: "in use",
 }
 
 // String names the code.
@@ -153,8 +167,12 @@ func (o Outcome) Err() error {
 type Item struct {
 	Range vtop.Range
 	// Epoch is the epoch minted by a grant; elsewhere the one that the item named.
-	Epoch   vtop.Epoch
-	Refusal *Refusal
+	Epoch vtop.Epoch
+	// Repair is the job that an item of SubmitRepairs led to, or that one of the other repair commands named. Existing says
+	// that an active job was there already, and that it is the one meant.
+	Repair   RepairID
+	Existing bool
+	Refusal  *Refusal
 }
 
 // Err returns the refusal as an error, nil if there is none.

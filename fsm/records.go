@@ -11,12 +11,15 @@ func (s *State) putCluster() *fsmpb.ClusterRecord {
 	return &fsmpb.ClusterRecord{
 		Id: putUUID(s.cluster.ID), Level: uint32(s.cluster.Level), Generation: s.cluster.Generation, CreatedAt: s.cluster.CreatedAt,
 		Index: s.index, LastBroker: int32(s.lastBroker), LastReplica: uint64(s.lastReplica),
-		NextProducerId: s.nextProducerID, FirstEpoch: int32(s.firstEpoch),
+		NextProducerId: s.nextProducerID, FirstEpoch: int32(s.firstEpoch), LastRepair: uint64(s.lastRepair),
+		HealPaused: s.cluster.Heal.Paused, HealWhy: s.cluster.Heal.Why, HealIndex: s.cluster.Heal.Index, HealAt: s.cluster.Heal.At,
 	}
 }
 
 func (r *reader) cluster(s *State, p *fsmpb.ClusterRecord) {
 	s.cluster = Cluster{ID: r.uuid(p.GetId()), Level: Level(p.GetLevel()), Generation: p.GetGeneration(), CreatedAt: p.GetCreatedAt()}
+	s.cluster.Heal = Heal{Paused: p.GetHealPaused(), Why: p.GetHealWhy(), Index: p.GetHealIndex(), At: p.GetHealAt()}
+	s.lastRepair = RepairID(p.GetLastRepair())
 	s.index = p.GetIndex()
 	s.lastBroker, s.lastReplica = vtop.BrokerID(p.GetLastBroker()), vtop.ReplicaID(p.GetLastReplica())
 	s.nextProducerID, s.firstEpoch = p.GetNextProducerId(), vtop.Epoch(p.GetFirstEpoch())
@@ -89,6 +92,7 @@ func putRange(g *Range) *fsmpb.RangeRecord {
 		Losses: mapSlice(g.Losses, func(l Loss) *fsmpb.RangeRecord_Loss {
 			return &fsmpb.RangeRecord_Loss{Node: string(l.Replica.Node), ReplicaId: uint64(l.Replica.ID), Reason: l.Reason, Index: l.Index, At: l.At}
 		}),
+		LostOffsets: mapSlice(g.LostOffsets, putLostOffsets),
 	}
 }
 
@@ -104,8 +108,9 @@ func (r *reader) rangeRecord(s *State, p *fsmpb.RangeRecord) {
 		}),
 		Floor: vtop.Offset(p.GetFloor()), LogStart: vtop.Offset(p.GetLogStart()), SettleMark: vtop.Offset(p.GetSettleMark()),
 		QuorumPosition: vtop.Offset(p.GetQuorumPosition()), LogEnd: vtop.Offset(p.GetLogEnd()), CatalogueEnd: vtop.Offset(p.GetCatalogueEnd()),
-		Changes: mapSlice(p.GetChanges(), r.leaseChange),
-		Losses:  mapSlice(p.GetLosses(), r.loss),
+		Changes:     mapSlice(p.GetChanges(), r.leaseChange),
+		Losses:      mapSlice(p.GetLosses(), r.loss),
+		LostOffsets: mapSlice(p.GetLostOffsets(), r.lostOffsets),
 	}
 	if p.GetHolder() != "" {
 		g.Lease = vtop.Lease{
@@ -138,6 +143,21 @@ func (r *reader) loss(p *fsmpb.RangeRecord_Loss) Loss {
 	return Loss{
 		Replica: vtop.Replica{Node: vtop.NodeName(p.GetNode()), ID: vtop.ReplicaID(p.GetReplicaId())},
 		Reason:  p.GetReason(), Index: p.GetIndex(), At: p.GetAt(),
+	}
+}
+
+func putLostOffsets(l LostOffsets) *fsmpb.RangeRecord_LostOffsets {
+	return &fsmpb.RangeRecord_LostOffsets{
+		From: int64(l.From), To: int64(l.To), Epoch: int32(l.Epoch), Node: string(l.Kept.Node), ReplicaId: uint64(l.Kept.ID),
+		Floor: int64(l.Floor), Reason: l.Reason, Index: l.Index, At: l.At,
+	}
+}
+
+func (r *reader) lostOffsets(p *fsmpb.RangeRecord_LostOffsets) LostOffsets {
+	return LostOffsets{
+		From: vtop.Offset(p.GetFrom()), To: vtop.Offset(p.GetTo()), Epoch: vtop.Epoch(p.GetEpoch()),
+		Kept:  vtop.Replica{Node: vtop.NodeName(p.GetNode()), ID: vtop.ReplicaID(p.GetReplicaId())},
+		Floor: vtop.Offset(p.GetFloor()), Reason: p.GetReason(), Index: p.GetIndex(), At: p.GetAt(),
 	}
 }
 

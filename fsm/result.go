@@ -17,7 +17,9 @@ func EncodeResult(o Outcome) ([]byte, error) {
 	p := &fsmpb.Outcome{
 		Index: o.Index, Refusal: putRefusal(o.Refusal),
 		Items: mapSlice(o.Items, func(i Item) *fsmpb.Outcome_Item {
-			return &fsmpb.Outcome_Item{Range: putRangeID(i.Range), Epoch: int32(i.Epoch), Refusal: putRefusal(i.Refusal)}
+			return &fsmpb.Outcome_Item{
+				Range: putRangeID(i.Range), Epoch: int32(i.Epoch), Refusal: putRefusal(i.Refusal), Repair: uint64(i.Repair), Existing: i.Existing,
+			}
 		}),
 		Broker: int32(o.Registration.Broker), Storage: putUUID(o.Registration.Storage), Incarnation: uint64(o.Registration.Incarnation),
 		ReplicaId: uint64(o.ReplicaID), ConfigVersion: o.ConfigVersion,
@@ -47,7 +49,10 @@ func DecodeResult(b []byte) (Outcome, error) {
 	o := Outcome{
 		Index: p.GetIndex(), Refusal: readRefusal(p.GetRefusal()),
 		Items: mapSlice(p.GetItems(), func(i *fsmpb.Outcome_Item) Item {
-			return Item{Range: r.rangeID(i.GetRange()), Epoch: vtop.Epoch(i.GetEpoch()), Refusal: readRefusal(i.GetRefusal())}
+			return Item{
+				Range: r.rangeID(i.GetRange()), Epoch: vtop.Epoch(i.GetEpoch()), Refusal: readRefusal(i.GetRefusal()),
+				Repair: RepairID(i.GetRepair()), Existing: i.GetExisting(),
+			}
 		}),
 		Registration: Registration{
 			Broker: vtop.BrokerID(p.GetBroker()), Storage: r.uuid(p.GetStorage()), Incarnation: vtop.Incarnation(p.GetIncarnation()),

@@ -36,6 +36,13 @@ type State struct {
 	// burials orders the tombstones by index, so that the oldest can be forgotten.
 	burials *btree.Map[uint64, vtop.TopicID]
 
+	lastRepair RepairID
+	repairs    *btree.BTreeG[*RepairJob]
+	// repairing and repairsTo index the active jobs, ended orders the others, so that the oldest can be forgotten.
+	repairing *btree.BTreeG[rangeRepair]
+	repairsTo *btree.BTreeG[nodeRepair]
+	ended     *btree.BTreeG[endedRepair]
+
 	// forkMu guards fork alone: copying a tree writes a mark into it that readers never look at.
 	forkMu sync.Mutex
 }
@@ -51,6 +58,35 @@ func (a nodeReplica) compare(b nodeReplica) int {
 	return cmp.Or(cmp.Compare(a.node, b.node), a.r.Compare(b.r), cmp.Compare(a.id, b.id))
 }
 
+// rangeRepair, nodeRepair and endedRepair are entries of the indexes of repair jobs.
+type rangeRepair struct {
+	r    vtop.Range
+	node vtop.NodeName
+	id   RepairID
+}
+
+type nodeRepair struct {
+	node vtop.NodeName
+	id   RepairID
+}
+
+type endedRepair struct {
+	index uint64
+	id    RepairID
+}
+
+func (a rangeRepair) compare(b rangeRepair) int {
+	return cmp.Or(a.r.Compare(b.r), cmp.Compare(a.node, b.node), cmp.Compare(a.id, b.id))
+}
+
+func (a nodeRepair) compare(b nodeRepair) int {
+	return cmp.Or(cmp.Compare(a.node, b.node), cmp.Compare(a.id, b.id))
+}
+
+func (a endedRepair) compare(b endedRepair) int {
+	return cmp.Or(cmp.Compare(a.index, b.index), cmp.Compare(a.id, b.id))
+}
+
 // NewState returns the state before the first entry.
 func NewState() *State {
 	return &State{
@@ -63,6 +99,10 @@ func NewState() *State {
 		segments:       newTree(segmentLess),
 		tombstones:     newTree(func(a, b *Tombstone) bool { return compareUUID(a.Topic, b.Topic) < 0 }),
 		burials:        new(btree.Map[uint64, vtop.TopicID]),
+		repairs:        newTree(func(a, b *RepairJob) bool { return a.ID < b.ID }),
+		repairing:      newTree(func(a, b rangeRepair) bool { return a.compare(b) < 0 }),
+		repairsTo:      newTree(func(a, b nodeRepair) bool { return a.compare(b) < 0 }),
+		ended:          newTree(func(a, b endedRepair) bool { return a.compare(b) < 0 }),
 	}
 }
 
@@ -88,6 +128,7 @@ func (s *State) fork() *State {
 		lastBroker: s.lastBroker, lastReplica: s.lastReplica, nextProducerID: s.nextProducerID, firstEpoch: s.firstEpoch,
 		nodes: s.nodes.Copy(), topics: s.topics.Copy(), names: s.names.Copy(), ranges: s.ranges.Copy(), held: s.held.Copy(),
 		segments: s.segments.Copy(), tombstones: s.tombstones.Copy(), burials: s.burials.Copy(),
+		lastRepair: s.lastRepair, repairs: s.repairs.Copy(), repairing: s.repairing.Copy(), repairsTo: s.repairsTo.Copy(), ended: s.ended.Copy(),
 	}
 }
 

@@ -12,9 +12,10 @@ type tx struct {
 	s     *State
 	index uint64
 
-	ranges map[vtop.Range]struct{}
-	topics bool
-	nodes  bool
+	ranges  map[vtop.Range]struct{}
+	topics  bool
+	nodes   bool
+	repairs bool
 }
 
 func begin(s *State) *tx { return &tx{s: s.fork(), ranges: make(map[vtop.Range]struct{})} }
@@ -48,7 +49,7 @@ func (t *tx) change() Change {
 		ranges = append(ranges, r)
 	}
 	slices.SortFunc(ranges, vtop.Range.Compare)
-	return Change{Index: t.s.index, Ranges: ranges, Topics: t.topics, Nodes: t.nodes}
+	return Change{Index: t.s.index, Ranges: ranges, Topics: t.topics, Nodes: t.nodes, Repairs: t.repairs}
 }
 
 func (t *tx) putTopic(topic *Topic) {
@@ -61,7 +62,7 @@ func (t *tx) putNode(n *Node) {
 	t.nodes = true
 }
 
-// putRange replaces a range. The index from nodes to ranges follows the replicas.
+// putRange replaces a range. The index from nodes to ranges follows the replicas, and so do the repair jobs.
 func (t *tx) putRange(r *Range) {
 	old, had := t.s.ranges.Set(r)
 	t.ranges[r.ID] = struct{}{}
@@ -78,6 +79,9 @@ func (t *tx) putRange(r *Range) {
 	for _, rep := range r.Replicas {
 		t.s.held.Set(nodeReplica{rep.Node, r.ID, rep.ID})
 	}
+	if had {
+		t.repairsFollow(r)
+	}
 }
 
 // sameReplicas reports whether the list is the very same: whoever changes it replaces it.
@@ -92,6 +96,7 @@ func (t *tx) deleteRange(r *Range) {
 		t.s.held.Delete(nodeReplica{rep.Node, r.ID, rep.ID})
 	}
 	t.dropSegments(r.ID, vtop.Offset(1<<63-1))
+	t.repairsOfDeleted(r.ID)
 }
 
 // dropSegments forgets the catalogue entries of a range that end at or below start.

@@ -341,6 +341,302 @@ func (x *Placement) GetNodes() []string {
 	return nil
 }
 
+type RepairRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Range         *RangeID               `protobuf:"bytes,1,opt,name=range,proto3" json:"range,omitempty"`
+	Destination   string                 `protobuf:"bytes,2,opt,name=destination,proto3" json:"destination,omitempty"`
+	Replace       string                 `protobuf:"bytes,3,opt,name=replace,proto3" json:"replace,omitempty"`
+	SealTail      bool                   `protobuf:"varint,4,opt,name=seal_tail,json=sealTail,proto3" json:"seal_tail,omitempty"`
+	Sources       []string               `protobuf:"bytes,5,rep,name=sources,proto3" json:"sources,omitempty"`
+	MaxRate       int64                  `protobuf:"varint,6,opt,name=max_rate,json=maxRate,proto3" json:"max_rate,omitempty"` // bytes a second, 0 for the default budget
+	Origin        uint32                 `protobuf:"varint,7,opt,name=origin,proto3" json:"origin,omitempty"`
+	Reason        string                 `protobuf:"bytes,8,opt,name=reason,proto3" json:"reason,omitempty"`
+	Holes         bool                   `protobuf:"varint,9,opt,name=holes,proto3" json:"holes,omitempty"`
+	Config        uint64                 `protobuf:"varint,10,opt,name=config,proto3" json:"config,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RepairRequest) Reset() {
+	*x = RepairRequest{}
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RepairRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RepairRequest) ProtoMessage() {}
+
+func (x *RepairRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RepairRequest.ProtoReflect.Descriptor instead.
+func (*RepairRequest) Descriptor() ([]byte, []int) {
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *RepairRequest) GetRange() *RangeID {
+	if x != nil {
+		return x.Range
+	}
+	return nil
+}
+
+func (x *RepairRequest) GetDestination() string {
+	if x != nil {
+		return x.Destination
+	}
+	return ""
+}
+
+func (x *RepairRequest) GetReplace() string {
+	if x != nil {
+		return x.Replace
+	}
+	return ""
+}
+
+func (x *RepairRequest) GetSealTail() bool {
+	if x != nil {
+		return x.SealTail
+	}
+	return false
+}
+
+func (x *RepairRequest) GetSources() []string {
+	if x != nil {
+		return x.Sources
+	}
+	return nil
+}
+
+func (x *RepairRequest) GetMaxRate() int64 {
+	if x != nil {
+		return x.MaxRate
+	}
+	return 0
+}
+
+func (x *RepairRequest) GetOrigin() uint32 {
+	if x != nil {
+		return x.Origin
+	}
+	return 0
+}
+
+func (x *RepairRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *RepairRequest) GetHoles() bool {
+	if x != nil {
+		return x.Holes
+	}
+	return false
+}
+
+func (x *RepairRequest) GetConfig() uint64 {
+	if x != nil {
+		return x.Config
+	}
+	return 0
+}
+
+type RepairProgress struct {
+	state          protoimpl.MessageState          `protogen:"open.v1"`
+	ReplicaId      uint64                          `protobuf:"varint,1,opt,name=replica_id,json=replicaId,proto3" json:"replica_id,omitempty"`
+	Epoch          int32                           `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	SealedEnd      int64                           `protobuf:"varint,3,opt,name=sealed_end,json=sealedEnd,proto3" json:"sealed_end,omitempty"` // -1 unknown
+	RecordsSealed  int64                           `protobuf:"varint,4,opt,name=records_sealed,json=recordsSealed,proto3" json:"records_sealed,omitempty"`
+	Segments       int32                           `protobuf:"varint,5,opt,name=segments,proto3" json:"segments,omitempty"`
+	BytesTotal     int64                           `protobuf:"varint,6,opt,name=bytes_total,json=bytesTotal,proto3" json:"bytes_total,omitempty"`
+	BytesDone      int64                           `protobuf:"varint,7,opt,name=bytes_done,json=bytesDone,proto3" json:"bytes_done,omitempty"`
+	BytesPerSecond int64                           `protobuf:"varint,8,opt,name=bytes_per_second,json=bytesPerSecond,proto3" json:"bytes_per_second,omitempty"`
+	ActiveSources  []string                        `protobuf:"bytes,9,rep,name=active_sources,json=activeSources,proto3" json:"active_sources,omitempty"`
+	DroppedSources []*RepairProgress_DroppedSource `protobuf:"bytes,10,rep,name=dropped_sources,json=droppedSources,proto3" json:"dropped_sources,omitempty"`
+	LastError      string                          `protobuf:"bytes,11,opt,name=last_error,json=lastError,proto3" json:"last_error,omitempty"`
+	Waiting        string                          `protobuf:"bytes,12,opt,name=waiting,proto3" json:"waiting,omitempty"`
+	Outcome        uint32                          `protobuf:"varint,13,opt,name=outcome,proto3" json:"outcome,omitempty"`
+	Cause          string                          `protobuf:"bytes,14,opt,name=cause,proto3" json:"cause,omitempty"`
+	LogEnd         int64                           `protobuf:"varint,15,opt,name=log_end,json=logEnd,proto3" json:"log_end,omitempty"` // -1 unknown
+	Floor          int64                           `protobuf:"varint,16,opt,name=floor,proto3" json:"floor,omitempty"`                 // -1 unknown
+	Gap            int64                           `protobuf:"varint,17,opt,name=gap,proto3" json:"gap,omitempty"`
+	Voter          bool                            `protobuf:"varint,18,opt,name=voter,proto3" json:"voter,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *RepairProgress) Reset() {
+	*x = RepairProgress{}
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RepairProgress) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RepairProgress) ProtoMessage() {}
+
+func (x *RepairProgress) ProtoReflect() protoreflect.Message {
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RepairProgress.ProtoReflect.Descriptor instead.
+func (*RepairProgress) Descriptor() ([]byte, []int) {
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *RepairProgress) GetReplicaId() uint64 {
+	if x != nil {
+		return x.ReplicaId
+	}
+	return 0
+}
+
+func (x *RepairProgress) GetEpoch() int32 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *RepairProgress) GetSealedEnd() int64 {
+	if x != nil {
+		return x.SealedEnd
+	}
+	return 0
+}
+
+func (x *RepairProgress) GetRecordsSealed() int64 {
+	if x != nil {
+		return x.RecordsSealed
+	}
+	return 0
+}
+
+func (x *RepairProgress) GetSegments() int32 {
+	if x != nil {
+		return x.Segments
+	}
+	return 0
+}
+
+func (x *RepairProgress) GetBytesTotal() int64 {
+	if x != nil {
+		return x.BytesTotal
+	}
+	return 0
+}
+
+func (x *RepairProgress) GetBytesDone() int64 {
+	if x != nil {
+		return x.BytesDone
+	}
+	return 0
+}
+
+func (x *RepairProgress) GetBytesPerSecond() int64 {
+	if x != nil {
+		return x.BytesPerSecond
+	}
+	return 0
+}
+
+func (x *RepairProgress) GetActiveSources() []string {
+	if x != nil {
+		return x.ActiveSources
+	}
+	return nil
+}
+
+func (x *RepairProgress) GetDroppedSources() []*RepairProgress_DroppedSource {
+	if x != nil {
+		return x.DroppedSources
+	}
+	return nil
+}
+
+func (x *RepairProgress) GetLastError() string {
+	if x != nil {
+		return x.LastError
+	}
+	return ""
+}
+
+func (x *RepairProgress) GetWaiting() string {
+	if x != nil {
+		return x.Waiting
+	}
+	return ""
+}
+
+func (x *RepairProgress) GetOutcome() uint32 {
+	if x != nil {
+		return x.Outcome
+	}
+	return 0
+}
+
+func (x *RepairProgress) GetCause() string {
+	if x != nil {
+		return x.Cause
+	}
+	return ""
+}
+
+func (x *RepairProgress) GetLogEnd() int64 {
+	if x != nil {
+		return x.LogEnd
+	}
+	return 0
+}
+
+func (x *RepairProgress) GetFloor() int64 {
+	if x != nil {
+		return x.Floor
+	}
+	return 0
+}
+
+func (x *RepairProgress) GetGap() int64 {
+	if x != nil {
+		return x.Gap
+	}
+	return 0
+}
+
+func (x *RepairProgress) GetVoter() bool {
+	if x != nil {
+		return x.Voter
+	}
+	return false
+}
+
 // op 1
 type BootstrapCluster struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -353,7 +649,7 @@ type BootstrapCluster struct {
 
 func (x *BootstrapCluster) Reset() {
 	*x = BootstrapCluster{}
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[5]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -365,7 +661,7 @@ func (x *BootstrapCluster) String() string {
 func (*BootstrapCluster) ProtoMessage() {}
 
 func (x *BootstrapCluster) ProtoReflect() protoreflect.Message {
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[5]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -378,7 +674,7 @@ func (x *BootstrapCluster) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BootstrapCluster.ProtoReflect.Descriptor instead.
 func (*BootstrapCluster) Descriptor() ([]byte, []int) {
-	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{5}
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *BootstrapCluster) GetId() []byte {
@@ -417,7 +713,7 @@ type RegisterNode struct {
 
 func (x *RegisterNode) Reset() {
 	*x = RegisterNode{}
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[6]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -429,7 +725,7 @@ func (x *RegisterNode) String() string {
 func (*RegisterNode) ProtoMessage() {}
 
 func (x *RegisterNode) ProtoReflect() protoreflect.Message {
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[6]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -442,7 +738,7 @@ func (x *RegisterNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterNode.ProtoReflect.Descriptor instead.
 func (*RegisterNode) Descriptor() ([]byte, []int) {
-	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{6}
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *RegisterNode) GetName() string {
@@ -500,7 +796,7 @@ type AdmitPending struct {
 
 func (x *AdmitPending) Reset() {
 	*x = AdmitPending{}
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[7]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -512,7 +808,7 @@ func (x *AdmitPending) String() string {
 func (*AdmitPending) ProtoMessage() {}
 
 func (x *AdmitPending) ProtoReflect() protoreflect.Message {
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[7]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -525,7 +821,7 @@ func (x *AdmitPending) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdmitPending.ProtoReflect.Descriptor instead.
 func (*AdmitPending) Descriptor() ([]byte, []int) {
-	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{7}
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *AdmitPending) GetName() string {
@@ -570,7 +866,7 @@ type UpdateNode struct {
 
 func (x *UpdateNode) Reset() {
 	*x = UpdateNode{}
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[8]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -582,7 +878,7 @@ func (x *UpdateNode) String() string {
 func (*UpdateNode) ProtoMessage() {}
 
 func (x *UpdateNode) ProtoReflect() protoreflect.Message {
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[8]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -595,7 +891,7 @@ func (x *UpdateNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateNode.ProtoReflect.Descriptor instead.
 func (*UpdateNode) Descriptor() ([]byte, []int) {
-	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{8}
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *UpdateNode) GetName() string {
@@ -647,7 +943,7 @@ type CreateTopic struct {
 
 func (x *CreateTopic) Reset() {
 	*x = CreateTopic{}
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[9]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -659,7 +955,7 @@ func (x *CreateTopic) String() string {
 func (*CreateTopic) ProtoMessage() {}
 
 func (x *CreateTopic) ProtoReflect() protoreflect.Message {
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[9]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -672,7 +968,7 @@ func (x *CreateTopic) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateTopic.ProtoReflect.Descriptor instead.
 func (*CreateTopic) Descriptor() ([]byte, []int) {
-	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{9}
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *CreateTopic) GetId() []byte {
@@ -721,7 +1017,7 @@ type DeleteTopic struct {
 
 func (x *DeleteTopic) Reset() {
 	*x = DeleteTopic{}
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[10]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -733,7 +1029,7 @@ func (x *DeleteTopic) String() string {
 func (*DeleteTopic) ProtoMessage() {}
 
 func (x *DeleteTopic) ProtoReflect() protoreflect.Message {
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[10]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -746,7 +1042,7 @@ func (x *DeleteTopic) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteTopic.ProtoReflect.Descriptor instead.
 func (*DeleteTopic) Descriptor() ([]byte, []int) {
-	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{10}
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *DeleteTopic) GetId() []byte {
@@ -775,7 +1071,7 @@ type CreateRanges struct {
 
 func (x *CreateRanges) Reset() {
 	*x = CreateRanges{}
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[11]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -787,7 +1083,7 @@ func (x *CreateRanges) String() string {
 func (*CreateRanges) ProtoMessage() {}
 
 func (x *CreateRanges) ProtoReflect() protoreflect.Message {
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[11]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -800,7 +1096,7 @@ func (x *CreateRanges) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateRanges.ProtoReflect.Descriptor instead.
 func (*CreateRanges) Descriptor() ([]byte, []int) {
-	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{11}
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *CreateRanges) GetTopic() []byte {
@@ -837,7 +1133,7 @@ type AlterTopicConfig struct {
 
 func (x *AlterTopicConfig) Reset() {
 	*x = AlterTopicConfig{}
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[12]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -849,7 +1145,7 @@ func (x *AlterTopicConfig) String() string {
 func (*AlterTopicConfig) ProtoMessage() {}
 
 func (x *AlterTopicConfig) ProtoReflect() protoreflect.Message {
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[12]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -862,7 +1158,7 @@ func (x *AlterTopicConfig) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AlterTopicConfig.ProtoReflect.Descriptor instead.
 func (*AlterTopicConfig) Descriptor() ([]byte, []int) {
-	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{12}
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *AlterTopicConfig) GetTopic() []byte {
@@ -904,7 +1200,7 @@ type GrantLeases struct {
 
 func (x *GrantLeases) Reset() {
 	*x = GrantLeases{}
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[13]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -916,7 +1212,7 @@ func (x *GrantLeases) String() string {
 func (*GrantLeases) ProtoMessage() {}
 
 func (x *GrantLeases) ProtoReflect() protoreflect.Message {
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[13]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -929,7 +1225,7 @@ func (x *GrantLeases) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GrantLeases.ProtoReflect.Descriptor instead.
 func (*GrantLeases) Descriptor() ([]byte, []int) {
-	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{13}
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *GrantLeases) GetItems() []*GrantLeases_Item {
@@ -957,7 +1253,7 @@ type StartEpochs struct {
 
 func (x *StartEpochs) Reset() {
 	*x = StartEpochs{}
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[14]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -969,7 +1265,7 @@ func (x *StartEpochs) String() string {
 func (*StartEpochs) ProtoMessage() {}
 
 func (x *StartEpochs) ProtoReflect() protoreflect.Message {
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[14]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -982,7 +1278,7 @@ func (x *StartEpochs) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartEpochs.ProtoReflect.Descriptor instead.
 func (*StartEpochs) Descriptor() ([]byte, []int) {
-	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{14}
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *StartEpochs) GetItems() []*StartEpochs_Item {
@@ -1010,7 +1306,7 @@ type ReleaseLeases struct {
 
 func (x *ReleaseLeases) Reset() {
 	*x = ReleaseLeases{}
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[15]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1022,7 +1318,7 @@ func (x *ReleaseLeases) String() string {
 func (*ReleaseLeases) ProtoMessage() {}
 
 func (x *ReleaseLeases) ProtoReflect() protoreflect.Message {
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[15]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1035,7 +1331,7 @@ func (x *ReleaseLeases) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseLeases.ProtoReflect.Descriptor instead.
 func (*ReleaseLeases) Descriptor() ([]byte, []int) {
-	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{15}
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ReleaseLeases) GetItems() []*ReleaseLeases_Item {
@@ -1062,7 +1358,7 @@ type ReportFloors struct {
 
 func (x *ReportFloors) Reset() {
 	*x = ReportFloors{}
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[16]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1074,7 +1370,7 @@ func (x *ReportFloors) String() string {
 func (*ReportFloors) ProtoMessage() {}
 
 func (x *ReportFloors) ProtoReflect() protoreflect.Message {
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[16]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1087,7 +1383,7 @@ func (x *ReportFloors) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportFloors.ProtoReflect.Descriptor instead.
 func (*ReportFloors) Descriptor() ([]byte, []int) {
-	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{16}
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ReportFloors) GetItems() []*ReportFloors_Item {
@@ -1109,7 +1405,7 @@ type MoveLogStart struct {
 
 func (x *MoveLogStart) Reset() {
 	*x = MoveLogStart{}
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[17]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1121,7 +1417,7 @@ func (x *MoveLogStart) String() string {
 func (*MoveLogStart) ProtoMessage() {}
 
 func (x *MoveLogStart) ProtoReflect() protoreflect.Message {
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[17]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1134,7 +1430,7 @@ func (x *MoveLogStart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MoveLogStart.ProtoReflect.Descriptor instead.
 func (*MoveLogStart) Descriptor() ([]byte, []int) {
-	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{17}
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *MoveLogStart) GetRange() *RangeID {
@@ -1175,7 +1471,7 @@ type RegisterSegment struct {
 
 func (x *RegisterSegment) Reset() {
 	*x = RegisterSegment{}
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[18]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1187,7 +1483,7 @@ func (x *RegisterSegment) String() string {
 func (*RegisterSegment) ProtoMessage() {}
 
 func (x *RegisterSegment) ProtoReflect() protoreflect.Message {
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[18]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1200,7 +1496,7 @@ func (x *RegisterSegment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterSegment.ProtoReflect.Descriptor instead.
 func (*RegisterSegment) Descriptor() ([]byte, []int) {
-	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{18}
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *RegisterSegment) GetRange() *RangeID {
@@ -1275,7 +1571,7 @@ type ChangeReplicas struct {
 
 func (x *ChangeReplicas) Reset() {
 	*x = ChangeReplicas{}
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[19]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1287,7 +1583,7 @@ func (x *ChangeReplicas) String() string {
 func (*ChangeReplicas) ProtoMessage() {}
 
 func (x *ChangeReplicas) ProtoReflect() protoreflect.Message {
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[19]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1300,7 +1596,7 @@ func (x *ChangeReplicas) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeReplicas.ProtoReflect.Descriptor instead.
 func (*ChangeReplicas) Descriptor() ([]byte, []int) {
-	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{19}
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ChangeReplicas) GetRange() *RangeID {
@@ -1367,7 +1663,7 @@ type MarkReplicasLost struct {
 
 func (x *MarkReplicasLost) Reset() {
 	*x = MarkReplicasLost{}
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[20]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1379,7 +1675,7 @@ func (x *MarkReplicasLost) String() string {
 func (*MarkReplicasLost) ProtoMessage() {}
 
 func (x *MarkReplicasLost) ProtoReflect() protoreflect.Message {
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[20]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1392,7 +1688,7 @@ func (x *MarkReplicasLost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MarkReplicasLost.ProtoReflect.Descriptor instead.
 func (*MarkReplicasLost) Descriptor() ([]byte, []int) {
-	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{20}
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *MarkReplicasLost) GetNode() string {
@@ -1449,7 +1745,7 @@ type AllocateProducerIDs struct {
 
 func (x *AllocateProducerIDs) Reset() {
 	*x = AllocateProducerIDs{}
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[21]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1461,7 +1757,7 @@ func (x *AllocateProducerIDs) String() string {
 func (*AllocateProducerIDs) ProtoMessage() {}
 
 func (x *AllocateProducerIDs) ProtoReflect() protoreflect.Message {
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[21]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1474,7 +1770,7 @@ func (x *AllocateProducerIDs) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AllocateProducerIDs.ProtoReflect.Descriptor instead.
 func (*AllocateProducerIDs) Descriptor() ([]byte, []int) {
-	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{21}
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *AllocateProducerIDs) GetNode() string {
@@ -1508,7 +1804,7 @@ type SetFeatureLevel struct {
 
 func (x *SetFeatureLevel) Reset() {
 	*x = SetFeatureLevel{}
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[22]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1520,7 +1816,7 @@ func (x *SetFeatureLevel) String() string {
 func (*SetFeatureLevel) ProtoMessage() {}
 
 func (x *SetFeatureLevel) ProtoReflect() protoreflect.Message {
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[22]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1533,12 +1829,410 @@ func (x *SetFeatureLevel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetFeatureLevel.ProtoReflect.Descriptor instead.
 func (*SetFeatureLevel) Descriptor() ([]byte, []int) {
-	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{22}
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *SetFeatureLevel) GetLevel() uint32 {
 	if x != nil {
 		return x.Level
+	}
+	return 0
+}
+
+// op 19
+type SubmitRepairs struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Items         []*RepairRequest       `protobuf:"bytes,1,rep,name=items,proto3" json:"items,omitempty"`
+	At            int64                  `protobuf:"varint,2,opt,name=at,proto3" json:"at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SubmitRepairs) Reset() {
+	*x = SubmitRepairs{}
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SubmitRepairs) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SubmitRepairs) ProtoMessage() {}
+
+func (x *SubmitRepairs) ProtoReflect() protoreflect.Message {
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SubmitRepairs.ProtoReflect.Descriptor instead.
+func (*SubmitRepairs) Descriptor() ([]byte, []int) {
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *SubmitRepairs) GetItems() []*RepairRequest {
+	if x != nil {
+		return x.Items
+	}
+	return nil
+}
+
+func (x *SubmitRepairs) GetAt() int64 {
+	if x != nil {
+		return x.At
+	}
+	return 0
+}
+
+// op 20
+type UpdateRepairs struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Node          string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	Incarnation   uint64                 `protobuf:"varint,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	Items         []*UpdateRepairs_Item  `protobuf:"bytes,3,rep,name=items,proto3" json:"items,omitempty"`
+	At            int64                  `protobuf:"varint,4,opt,name=at,proto3" json:"at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UpdateRepairs) Reset() {
+	*x = UpdateRepairs{}
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UpdateRepairs) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UpdateRepairs) ProtoMessage() {}
+
+func (x *UpdateRepairs) ProtoReflect() protoreflect.Message {
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UpdateRepairs.ProtoReflect.Descriptor instead.
+func (*UpdateRepairs) Descriptor() ([]byte, []int) {
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *UpdateRepairs) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *UpdateRepairs) GetIncarnation() uint64 {
+	if x != nil {
+		return x.Incarnation
+	}
+	return 0
+}
+
+func (x *UpdateRepairs) GetItems() []*UpdateRepairs_Item {
+	if x != nil {
+		return x.Items
+	}
+	return nil
+}
+
+func (x *UpdateRepairs) GetAt() int64 {
+	if x != nil {
+		return x.At
+	}
+	return 0
+}
+
+// op 21
+type CancelRepairs struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Ids           []uint64               `protobuf:"varint,1,rep,packed,name=ids,proto3" json:"ids,omitempty"`
+	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	At            int64                  `protobuf:"varint,3,opt,name=at,proto3" json:"at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CancelRepairs) Reset() {
+	*x = CancelRepairs{}
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CancelRepairs) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CancelRepairs) ProtoMessage() {}
+
+func (x *CancelRepairs) ProtoReflect() protoreflect.Message {
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CancelRepairs.ProtoReflect.Descriptor instead.
+func (*CancelRepairs) Descriptor() ([]byte, []int) {
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *CancelRepairs) GetIds() []uint64 {
+	if x != nil {
+		return x.Ids
+	}
+	return nil
+}
+
+func (x *CancelRepairs) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *CancelRepairs) GetAt() int64 {
+	if x != nil {
+		return x.At
+	}
+	return 0
+}
+
+// op 22
+type SetHeal struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Paused        bool                   `protobuf:"varint,1,opt,name=paused,proto3" json:"paused,omitempty"`
+	Why           string                 `protobuf:"bytes,2,opt,name=why,proto3" json:"why,omitempty"`
+	At            int64                  `protobuf:"varint,3,opt,name=at,proto3" json:"at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetHeal) Reset() {
+	*x = SetHeal{}
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetHeal) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetHeal) ProtoMessage() {}
+
+func (x *SetHeal) ProtoReflect() protoreflect.Message {
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetHeal.ProtoReflect.Descriptor instead.
+func (*SetHeal) Descriptor() ([]byte, []int) {
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *SetHeal) GetPaused() bool {
+	if x != nil {
+		return x.Paused
+	}
+	return false
+}
+
+func (x *SetHeal) GetWhy() string {
+	if x != nil {
+		return x.Why
+	}
+	return ""
+}
+
+func (x *SetHeal) GetAt() int64 {
+	if x != nil {
+		return x.At
+	}
+	return 0
+}
+
+// op 23
+type RemoveNode struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Incarnation   uint64                 `protobuf:"varint,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RemoveNode) Reset() {
+	*x = RemoveNode{}
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RemoveNode) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RemoveNode) ProtoMessage() {}
+
+func (x *RemoveNode) ProtoReflect() protoreflect.Message {
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RemoveNode.ProtoReflect.Descriptor instead.
+func (*RemoveNode) Descriptor() ([]byte, []int) {
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *RemoveNode) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *RemoveNode) GetIncarnation() uint64 {
+	if x != nil {
+		return x.Incarnation
+	}
+	return 0
+}
+
+// op 24
+type RecoverRange struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Range         *RangeID               `protobuf:"bytes,1,opt,name=range,proto3" json:"range,omitempty"`
+	Keep          uint64                 `protobuf:"varint,2,opt,name=keep,proto3" json:"keep,omitempty"`
+	Config        uint64                 `protobuf:"varint,3,opt,name=config,proto3" json:"config,omitempty"`
+	Epoch         int32                  `protobuf:"varint,4,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	From          int64                  `protobuf:"varint,5,opt,name=from,proto3" json:"from,omitempty"`
+	To            int64                  `protobuf:"varint,6,opt,name=to,proto3" json:"to,omitempty"`
+	Reason        string                 `protobuf:"bytes,7,opt,name=reason,proto3" json:"reason,omitempty"`
+	At            int64                  `protobuf:"varint,8,opt,name=at,proto3" json:"at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RecoverRange) Reset() {
+	*x = RecoverRange{}
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RecoverRange) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RecoverRange) ProtoMessage() {}
+
+func (x *RecoverRange) ProtoReflect() protoreflect.Message {
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RecoverRange.ProtoReflect.Descriptor instead.
+func (*RecoverRange) Descriptor() ([]byte, []int) {
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *RecoverRange) GetRange() *RangeID {
+	if x != nil {
+		return x.Range
+	}
+	return nil
+}
+
+func (x *RecoverRange) GetKeep() uint64 {
+	if x != nil {
+		return x.Keep
+	}
+	return 0
+}
+
+func (x *RecoverRange) GetConfig() uint64 {
+	if x != nil {
+		return x.Config
+	}
+	return 0
+}
+
+func (x *RecoverRange) GetEpoch() int32 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *RecoverRange) GetFrom() int64 {
+	if x != nil {
+		return x.From
+	}
+	return 0
+}
+
+func (x *RecoverRange) GetTo() int64 {
+	if x != nil {
+		return x.To
+	}
+	return 0
+}
+
+func (x *RecoverRange) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *RecoverRange) GetAt() int64 {
+	if x != nil {
+		return x.At
 	}
 	return 0
 }
@@ -1555,13 +2249,19 @@ type ClusterRecord struct {
 	LastReplica    uint64 `protobuf:"varint,7,opt,name=last_replica,json=lastReplica,proto3" json:"last_replica,omitempty"`
 	NextProducerId int64  `protobuf:"varint,8,opt,name=next_producer_id,json=nextProducerId,proto3" json:"next_producer_id,omitempty"`
 	FirstEpoch     int32  `protobuf:"varint,9,opt,name=first_epoch,json=firstEpoch,proto3" json:"first_epoch,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	LastRepair     uint64 `protobuf:"varint,10,opt,name=last_repair,json=lastRepair,proto3" json:"last_repair,omitempty"`
+	// whether healing is paused
+	HealPaused    bool   `protobuf:"varint,11,opt,name=heal_paused,json=healPaused,proto3" json:"heal_paused,omitempty"`
+	HealWhy       string `protobuf:"bytes,12,opt,name=heal_why,json=healWhy,proto3" json:"heal_why,omitempty"`
+	HealIndex     uint64 `protobuf:"varint,13,opt,name=heal_index,json=healIndex,proto3" json:"heal_index,omitempty"`
+	HealAt        int64  `protobuf:"varint,14,opt,name=heal_at,json=healAt,proto3" json:"heal_at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ClusterRecord) Reset() {
 	*x = ClusterRecord{}
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[23]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1573,7 +2273,7 @@ func (x *ClusterRecord) String() string {
 func (*ClusterRecord) ProtoMessage() {}
 
 func (x *ClusterRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[23]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1586,7 +2286,7 @@ func (x *ClusterRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClusterRecord.ProtoReflect.Descriptor instead.
 func (*ClusterRecord) Descriptor() ([]byte, []int) {
-	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{23}
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ClusterRecord) GetId() []byte {
@@ -1652,6 +2352,41 @@ func (x *ClusterRecord) GetFirstEpoch() int32 {
 	return 0
 }
 
+func (x *ClusterRecord) GetLastRepair() uint64 {
+	if x != nil {
+		return x.LastRepair
+	}
+	return 0
+}
+
+func (x *ClusterRecord) GetHealPaused() bool {
+	if x != nil {
+		return x.HealPaused
+	}
+	return false
+}
+
+func (x *ClusterRecord) GetHealWhy() string {
+	if x != nil {
+		return x.HealWhy
+	}
+	return ""
+}
+
+func (x *ClusterRecord) GetHealIndex() uint64 {
+	if x != nil {
+		return x.HealIndex
+	}
+	return 0
+}
+
+func (x *ClusterRecord) GetHealAt() int64 {
+	if x != nil {
+		return x.HealAt
+	}
+	return 0
+}
+
 type NodeRecord struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -1666,7 +2401,7 @@ type NodeRecord struct {
 
 func (x *NodeRecord) Reset() {
 	*x = NodeRecord{}
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[24]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1678,7 +2413,7 @@ func (x *NodeRecord) String() string {
 func (*NodeRecord) ProtoMessage() {}
 
 func (x *NodeRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[24]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1691,7 +2426,7 @@ func (x *NodeRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeRecord.ProtoReflect.Descriptor instead.
 func (*NodeRecord) Descriptor() ([]byte, []int) {
-	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{24}
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *NodeRecord) GetName() string {
@@ -1750,7 +2485,7 @@ type TopicRecord struct {
 
 func (x *TopicRecord) Reset() {
 	*x = TopicRecord{}
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[25]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1762,7 +2497,7 @@ func (x *TopicRecord) String() string {
 func (*TopicRecord) ProtoMessage() {}
 
 func (x *TopicRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[25]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1775,7 +2510,7 @@ func (x *TopicRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopicRecord.ProtoReflect.Descriptor instead.
 func (*TopicRecord) Descriptor() ([]byte, []int) {
-	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{25}
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *TopicRecord) GetId() []byte {
@@ -1843,13 +2578,14 @@ type RangeRecord struct {
 	CatalogueEnd   int64                      `protobuf:"varint,19,opt,name=catalogue_end,json=catalogueEnd,proto3" json:"catalogue_end,omitempty"`
 	Changes        []*RangeRecord_LeaseChange `protobuf:"bytes,20,rep,name=changes,proto3" json:"changes,omitempty"`
 	Losses         []*RangeRecord_Loss        `protobuf:"bytes,21,rep,name=losses,proto3" json:"losses,omitempty"`
+	LostOffsets    []*RangeRecord_LostOffsets `protobuf:"bytes,22,rep,name=lost_offsets,json=lostOffsets,proto3" json:"lost_offsets,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
 
 func (x *RangeRecord) Reset() {
 	*x = RangeRecord{}
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[26]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1861,7 +2597,7 @@ func (x *RangeRecord) String() string {
 func (*RangeRecord) ProtoMessage() {}
 
 func (x *RangeRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[26]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1874,7 +2610,7 @@ func (x *RangeRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RangeRecord.ProtoReflect.Descriptor instead.
 func (*RangeRecord) Descriptor() ([]byte, []int) {
-	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{26}
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *RangeRecord) GetId() *RangeID {
@@ -2024,6 +2760,13 @@ func (x *RangeRecord) GetLosses() []*RangeRecord_Loss {
 	return nil
 }
 
+func (x *RangeRecord) GetLostOffsets() []*RangeRecord_LostOffsets {
+	if x != nil {
+		return x.LostOffsets
+	}
+	return nil
+}
+
 type SegmentRecord struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Range         *RangeID               `protobuf:"bytes,1,opt,name=range,proto3" json:"range,omitempty"`
@@ -2039,7 +2782,7 @@ type SegmentRecord struct {
 
 func (x *SegmentRecord) Reset() {
 	*x = SegmentRecord{}
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[27]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2051,7 +2794,7 @@ func (x *SegmentRecord) String() string {
 func (*SegmentRecord) ProtoMessage() {}
 
 func (x *SegmentRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[27]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2064,7 +2807,7 @@ func (x *SegmentRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SegmentRecord.ProtoReflect.Descriptor instead.
 func (*SegmentRecord) Descriptor() ([]byte, []int) {
-	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{27}
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *SegmentRecord) GetRange() *RangeID {
@@ -2128,7 +2871,7 @@ type TombstoneRecord struct {
 
 func (x *TombstoneRecord) Reset() {
 	*x = TombstoneRecord{}
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[28]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2140,7 +2883,7 @@ func (x *TombstoneRecord) String() string {
 func (*TombstoneRecord) ProtoMessage() {}
 
 func (x *TombstoneRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[28]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2153,7 +2896,7 @@ func (x *TombstoneRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TombstoneRecord.ProtoReflect.Descriptor instead.
 func (*TombstoneRecord) Descriptor() ([]byte, []int) {
-	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{28}
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *TombstoneRecord) GetTopic() []byte {
@@ -2184,6 +2927,130 @@ func (x *TombstoneRecord) GetDeletedAt() int64 {
 	return 0
 }
 
+type RepairRecord struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	Request       *RepairRequest         `protobuf:"bytes,3,opt,name=request,proto3" json:"request,omitempty"`
+	Step          uint32                 `protobuf:"varint,4,opt,name=step,proto3" json:"step,omitempty"`
+	StepVersion   uint64                 `protobuf:"varint,5,opt,name=step_version,json=stepVersion,proto3" json:"step_version,omitempty"`
+	Attempts      uint32                 `protobuf:"varint,6,opt,name=attempts,proto3" json:"attempts,omitempty"`
+	Progress      *RepairProgress        `protobuf:"bytes,7,opt,name=progress,proto3" json:"progress,omitempty"`
+	Created       uint64                 `protobuf:"varint,8,opt,name=created,proto3" json:"created,omitempty"`
+	Ended         uint64                 `protobuf:"varint,9,opt,name=ended,proto3" json:"ended,omitempty"`
+	CreatedAt     int64                  `protobuf:"varint,10,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
+	UpdatedAt     int64                  `protobuf:"varint,11,opt,name=updated_at,json=updatedAt,proto3" json:"updated_at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RepairRecord) Reset() {
+	*x = RepairRecord{}
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RepairRecord) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RepairRecord) ProtoMessage() {}
+
+func (x *RepairRecord) ProtoReflect() protoreflect.Message {
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RepairRecord.ProtoReflect.Descriptor instead.
+func (*RepairRecord) Descriptor() ([]byte, []int) {
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *RepairRecord) GetId() uint64 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+func (x *RepairRecord) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *RepairRecord) GetRequest() *RepairRequest {
+	if x != nil {
+		return x.Request
+	}
+	return nil
+}
+
+func (x *RepairRecord) GetStep() uint32 {
+	if x != nil {
+		return x.Step
+	}
+	return 0
+}
+
+func (x *RepairRecord) GetStepVersion() uint64 {
+	if x != nil {
+		return x.StepVersion
+	}
+	return 0
+}
+
+func (x *RepairRecord) GetAttempts() uint32 {
+	if x != nil {
+		return x.Attempts
+	}
+	return 0
+}
+
+func (x *RepairRecord) GetProgress() *RepairProgress {
+	if x != nil {
+		return x.Progress
+	}
+	return nil
+}
+
+func (x *RepairRecord) GetCreated() uint64 {
+	if x != nil {
+		return x.Created
+	}
+	return 0
+}
+
+func (x *RepairRecord) GetEnded() uint64 {
+	if x != nil {
+		return x.Ended
+	}
+	return 0
+}
+
+func (x *RepairRecord) GetCreatedAt() int64 {
+	if x != nil {
+		return x.CreatedAt
+	}
+	return 0
+}
+
+func (x *RepairRecord) GetUpdatedAt() int64 {
+	if x != nil {
+		return x.UpdatedAt
+	}
+	return 0
+}
+
 type Refusal struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Code          uint32                 `protobuf:"varint,1,opt,name=code,proto3" json:"code,omitempty"`
@@ -2194,7 +3061,7 @@ type Refusal struct {
 
 func (x *Refusal) Reset() {
 	*x = Refusal{}
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[29]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2206,7 +3073,7 @@ func (x *Refusal) String() string {
 func (*Refusal) ProtoMessage() {}
 
 func (x *Refusal) ProtoReflect() protoreflect.Message {
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[29]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2219,7 +3086,7 @@ func (x *Refusal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refusal.ProtoReflect.Descriptor instead.
 func (*Refusal) Descriptor() ([]byte, []int) {
-	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{29}
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Refusal) GetCode() uint32 {
@@ -2254,7 +3121,7 @@ type Outcome struct {
 
 func (x *Outcome) Reset() {
 	*x = Outcome{}
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[30]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2266,7 +3133,7 @@ func (x *Outcome) String() string {
 func (*Outcome) ProtoMessage() {}
 
 func (x *Outcome) ProtoReflect() protoreflect.Message {
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[30]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2279,7 +3146,7 @@ func (x *Outcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Outcome.ProtoReflect.Descriptor instead.
 func (*Outcome) Descriptor() ([]byte, []int) {
-	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{30}
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Outcome) GetIndex() uint64 {
@@ -2352,6 +3219,58 @@ func (x *Outcome) GetProducerCount() int32 {
 	return 0
 }
 
+type RepairProgress_DroppedSource struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Node          string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RepairProgress_DroppedSource) Reset() {
+	*x = RepairProgress_DroppedSource{}
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[40]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RepairProgress_DroppedSource) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RepairProgress_DroppedSource) ProtoMessage() {}
+
+func (x *RepairProgress_DroppedSource) ProtoReflect() protoreflect.Message {
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[40]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RepairProgress_DroppedSource.ProtoReflect.Descriptor instead.
+func (*RepairProgress_DroppedSource) Descriptor() ([]byte, []int) {
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{6, 0}
+}
+
+func (x *RepairProgress_DroppedSource) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *RepairProgress_DroppedSource) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
 type GrantLeases_Item struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Range         *RangeID               `protobuf:"bytes,1,opt,name=range,proto3" json:"range,omitempty"`
@@ -2366,7 +3285,7 @@ type GrantLeases_Item struct {
 
 func (x *GrantLeases_Item) Reset() {
 	*x = GrantLeases_Item{}
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[31]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2378,7 +3297,7 @@ func (x *GrantLeases_Item) String() string {
 func (*GrantLeases_Item) ProtoMessage() {}
 
 func (x *GrantLeases_Item) ProtoReflect() protoreflect.Message {
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[31]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2391,7 +3310,7 @@ func (x *GrantLeases_Item) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GrantLeases_Item.ProtoReflect.Descriptor instead.
 func (*GrantLeases_Item) Descriptor() ([]byte, []int) {
-	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{13, 0}
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{15, 0}
 }
 
 func (x *GrantLeases_Item) GetRange() *RangeID {
@@ -2447,7 +3366,7 @@ type StartEpochs_Item struct {
 
 func (x *StartEpochs_Item) Reset() {
 	*x = StartEpochs_Item{}
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[32]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2459,7 +3378,7 @@ func (x *StartEpochs_Item) String() string {
 func (*StartEpochs_Item) ProtoMessage() {}
 
 func (x *StartEpochs_Item) ProtoReflect() protoreflect.Message {
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[32]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2472,7 +3391,7 @@ func (x *StartEpochs_Item) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartEpochs_Item.ProtoReflect.Descriptor instead.
 func (*StartEpochs_Item) Descriptor() ([]byte, []int) {
-	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{14, 0}
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{16, 0}
 }
 
 func (x *StartEpochs_Item) GetRange() *RangeID {
@@ -2507,7 +3426,7 @@ type ReleaseLeases_Item struct {
 
 func (x *ReleaseLeases_Item) Reset() {
 	*x = ReleaseLeases_Item{}
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[33]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2519,7 +3438,7 @@ func (x *ReleaseLeases_Item) String() string {
 func (*ReleaseLeases_Item) ProtoMessage() {}
 
 func (x *ReleaseLeases_Item) ProtoReflect() protoreflect.Message {
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[33]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2532,7 +3451,7 @@ func (x *ReleaseLeases_Item) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseLeases_Item.ProtoReflect.Descriptor instead.
 func (*ReleaseLeases_Item) Descriptor() ([]byte, []int) {
-	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{15, 0}
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{17, 0}
 }
 
 func (x *ReleaseLeases_Item) GetRange() *RangeID {
@@ -2570,7 +3489,7 @@ type ReportFloors_Item struct {
 
 func (x *ReportFloors_Item) Reset() {
 	*x = ReportFloors_Item{}
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[34]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2582,7 +3501,7 @@ func (x *ReportFloors_Item) String() string {
 func (*ReportFloors_Item) ProtoMessage() {}
 
 func (x *ReportFloors_Item) ProtoReflect() protoreflect.Message {
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[34]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2595,7 +3514,7 @@ func (x *ReportFloors_Item) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportFloors_Item.ProtoReflect.Descriptor instead.
 func (*ReportFloors_Item) Descriptor() ([]byte, []int) {
-	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{16, 0}
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{18, 0}
 }
 
 func (x *ReportFloors_Item) GetRange() *RangeID {
@@ -2650,7 +3569,7 @@ type MarkReplicasLost_Item struct {
 
 func (x *MarkReplicasLost_Item) Reset() {
 	*x = MarkReplicasLost_Item{}
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[35]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2662,7 +3581,7 @@ func (x *MarkReplicasLost_Item) String() string {
 func (*MarkReplicasLost_Item) ProtoMessage() {}
 
 func (x *MarkReplicasLost_Item) ProtoReflect() protoreflect.Message {
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[35]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2675,7 +3594,7 @@ func (x *MarkReplicasLost_Item) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MarkReplicasLost_Item.ProtoReflect.Descriptor instead.
 func (*MarkReplicasLost_Item) Descriptor() ([]byte, []int) {
-	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{20, 0}
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{22, 0}
 }
 
 func (x *MarkReplicasLost_Item) GetRange() *RangeID {
@@ -2692,6 +3611,74 @@ func (x *MarkReplicasLost_Item) GetReplicaId() uint64 {
 	return 0
 }
 
+type UpdateRepairs_Item struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
+	StepVersion   uint64                 `protobuf:"varint,2,opt,name=step_version,json=stepVersion,proto3" json:"step_version,omitempty"`
+	Step          uint32                 `protobuf:"varint,3,opt,name=step,proto3" json:"step,omitempty"`
+	Progress      *RepairProgress        `protobuf:"bytes,4,opt,name=progress,proto3" json:"progress,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UpdateRepairs_Item) Reset() {
+	*x = UpdateRepairs_Item{}
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[46]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UpdateRepairs_Item) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UpdateRepairs_Item) ProtoMessage() {}
+
+func (x *UpdateRepairs_Item) ProtoReflect() protoreflect.Message {
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[46]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UpdateRepairs_Item.ProtoReflect.Descriptor instead.
+func (*UpdateRepairs_Item) Descriptor() ([]byte, []int) {
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{26, 0}
+}
+
+func (x *UpdateRepairs_Item) GetId() uint64 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+func (x *UpdateRepairs_Item) GetStepVersion() uint64 {
+	if x != nil {
+		return x.StepVersion
+	}
+	return 0
+}
+
+func (x *UpdateRepairs_Item) GetStep() uint32 {
+	if x != nil {
+		return x.Step
+	}
+	return 0
+}
+
+func (x *UpdateRepairs_Item) GetProgress() *RepairProgress {
+	if x != nil {
+		return x.Progress
+	}
+	return nil
+}
+
 type NodeRecord_Claim struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Identity      *Identity              `protobuf:"bytes,1,opt,name=identity,proto3" json:"identity,omitempty"`
@@ -2702,7 +3689,7 @@ type NodeRecord_Claim struct {
 
 func (x *NodeRecord_Claim) Reset() {
 	*x = NodeRecord_Claim{}
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[36]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2714,7 +3701,7 @@ func (x *NodeRecord_Claim) String() string {
 func (*NodeRecord_Claim) ProtoMessage() {}
 
 func (x *NodeRecord_Claim) ProtoReflect() protoreflect.Message {
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[36]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2727,7 +3714,7 @@ func (x *NodeRecord_Claim) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeRecord_Claim.ProtoReflect.Descriptor instead.
 func (*NodeRecord_Claim) Descriptor() ([]byte, []int) {
-	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{24, 0}
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{32, 0}
 }
 
 func (x *NodeRecord_Claim) GetIdentity() *Identity {
@@ -2756,7 +3743,7 @@ type RangeRecord_Replica struct {
 
 func (x *RangeRecord_Replica) Reset() {
 	*x = RangeRecord_Replica{}
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[37]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2768,7 +3755,7 @@ func (x *RangeRecord_Replica) String() string {
 func (*RangeRecord_Replica) ProtoMessage() {}
 
 func (x *RangeRecord_Replica) ProtoReflect() protoreflect.Message {
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[37]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2781,7 +3768,7 @@ func (x *RangeRecord_Replica) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RangeRecord_Replica.ProtoReflect.Descriptor instead.
 func (*RangeRecord_Replica) Descriptor() ([]byte, []int) {
-	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{26, 0}
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{34, 0}
 }
 
 func (x *RangeRecord_Replica) GetNode() string {
@@ -2822,7 +3809,7 @@ type RangeRecord_EpochStart struct {
 
 func (x *RangeRecord_EpochStart) Reset() {
 	*x = RangeRecord_EpochStart{}
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[38]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2834,7 +3821,7 @@ func (x *RangeRecord_EpochStart) String() string {
 func (*RangeRecord_EpochStart) ProtoMessage() {}
 
 func (x *RangeRecord_EpochStart) ProtoReflect() protoreflect.Message {
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[38]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2847,7 +3834,7 @@ func (x *RangeRecord_EpochStart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RangeRecord_EpochStart.ProtoReflect.Descriptor instead.
 func (*RangeRecord_EpochStart) Descriptor() ([]byte, []int) {
-	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{26, 1}
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{34, 1}
 }
 
 func (x *RangeRecord_EpochStart) GetEpoch() int32 {
@@ -2879,7 +3866,7 @@ type RangeRecord_LeaseChange struct {
 
 func (x *RangeRecord_LeaseChange) Reset() {
 	*x = RangeRecord_LeaseChange{}
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[39]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2891,7 +3878,7 @@ func (x *RangeRecord_LeaseChange) String() string {
 func (*RangeRecord_LeaseChange) ProtoMessage() {}
 
 func (x *RangeRecord_LeaseChange) ProtoReflect() protoreflect.Message {
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[39]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2904,7 +3891,7 @@ func (x *RangeRecord_LeaseChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RangeRecord_LeaseChange.ProtoReflect.Descriptor instead.
 func (*RangeRecord_LeaseChange) Descriptor() ([]byte, []int) {
-	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{26, 2}
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{34, 2}
 }
 
 func (x *RangeRecord_LeaseChange) GetEvent() uint32 {
@@ -2969,7 +3956,7 @@ type RangeRecord_Loss struct {
 
 func (x *RangeRecord_Loss) Reset() {
 	*x = RangeRecord_Loss{}
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[40]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2981,7 +3968,7 @@ func (x *RangeRecord_Loss) String() string {
 func (*RangeRecord_Loss) ProtoMessage() {}
 
 func (x *RangeRecord_Loss) ProtoReflect() protoreflect.Message {
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[40]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2994,7 +3981,7 @@ func (x *RangeRecord_Loss) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RangeRecord_Loss.ProtoReflect.Descriptor instead.
 func (*RangeRecord_Loss) Descriptor() ([]byte, []int) {
-	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{26, 3}
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{34, 3}
 }
 
 func (x *RangeRecord_Loss) GetNode() string {
@@ -3032,18 +4019,128 @@ func (x *RangeRecord_Loss) GetAt() int64 {
 	return 0
 }
 
+type RangeRecord_LostOffsets struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	From          int64                  `protobuf:"varint,1,opt,name=from,proto3" json:"from,omitempty"`
+	To            int64                  `protobuf:"varint,2,opt,name=to,proto3" json:"to,omitempty"`
+	Epoch         int32                  `protobuf:"varint,3,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	Node          string                 `protobuf:"bytes,4,opt,name=node,proto3" json:"node,omitempty"`
+	ReplicaId     uint64                 `protobuf:"varint,5,opt,name=replica_id,json=replicaId,proto3" json:"replica_id,omitempty"`
+	Floor         int64                  `protobuf:"varint,6,opt,name=floor,proto3" json:"floor,omitempty"`
+	Reason        string                 `protobuf:"bytes,7,opt,name=reason,proto3" json:"reason,omitempty"`
+	Index         uint64                 `protobuf:"varint,8,opt,name=index,proto3" json:"index,omitempty"`
+	At            int64                  `protobuf:"varint,9,opt,name=at,proto3" json:"at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RangeRecord_LostOffsets) Reset() {
+	*x = RangeRecord_LostOffsets{}
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[52]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RangeRecord_LostOffsets) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RangeRecord_LostOffsets) ProtoMessage() {}
+
+func (x *RangeRecord_LostOffsets) ProtoReflect() protoreflect.Message {
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[52]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RangeRecord_LostOffsets.ProtoReflect.Descriptor instead.
+func (*RangeRecord_LostOffsets) Descriptor() ([]byte, []int) {
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{34, 4}
+}
+
+func (x *RangeRecord_LostOffsets) GetFrom() int64 {
+	if x != nil {
+		return x.From
+	}
+	return 0
+}
+
+func (x *RangeRecord_LostOffsets) GetTo() int64 {
+	if x != nil {
+		return x.To
+	}
+	return 0
+}
+
+func (x *RangeRecord_LostOffsets) GetEpoch() int32 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *RangeRecord_LostOffsets) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *RangeRecord_LostOffsets) GetReplicaId() uint64 {
+	if x != nil {
+		return x.ReplicaId
+	}
+	return 0
+}
+
+func (x *RangeRecord_LostOffsets) GetFloor() int64 {
+	if x != nil {
+		return x.Floor
+	}
+	return 0
+}
+
+func (x *RangeRecord_LostOffsets) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *RangeRecord_LostOffsets) GetIndex() uint64 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
+}
+
+func (x *RangeRecord_LostOffsets) GetAt() int64 {
+	if x != nil {
+		return x.At
+	}
+	return 0
+}
+
 type Outcome_Item struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Range         *RangeID               `protobuf:"bytes,1,opt,name=range,proto3" json:"range,omitempty"`
 	Epoch         int32                  `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	Refusal       *Refusal               `protobuf:"bytes,3,opt,name=refusal,proto3" json:"refusal,omitempty"`
+	Repair        uint64                 `protobuf:"varint,4,opt,name=repair,proto3" json:"repair,omitempty"`
+	Existing      bool                   `protobuf:"varint,5,opt,name=existing,proto3" json:"existing,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Outcome_Item) Reset() {
 	*x = Outcome_Item{}
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[41]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3055,7 +4152,7 @@ func (x *Outcome_Item) String() string {
 func (*Outcome_Item) ProtoMessage() {}
 
 func (x *Outcome_Item) ProtoReflect() protoreflect.Message {
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[41]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3068,7 +4165,7 @@ func (x *Outcome_Item) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Outcome_Item.ProtoReflect.Descriptor instead.
 func (*Outcome_Item) Descriptor() ([]byte, []int) {
-	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{30, 0}
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{39, 0}
 }
 
 func (x *Outcome_Item) GetRange() *RangeID {
@@ -3090,6 +4187,20 @@ func (x *Outcome_Item) GetRefusal() *Refusal {
 		return x.Refusal
 	}
 	return nil
+}
+
+func (x *Outcome_Item) GetRepair() uint64 {
+	if x != nil {
+		return x.Repair
+	}
+	return 0
+}
+
+func (x *Outcome_Item) GetExisting() bool {
+	if x != nil {
+		return x.Existing
+	}
+	return false
 }
 
 var File_fsm_fsmpb_fsm_proto protoreflect.FileDescriptor
@@ -3119,7 +4230,47 @@ const file_fsm_fsmpb_fsm_proto_rawDesc = "" +
 	"\tmax_level\x18\a \x01(\rR\bmaxLevel\x12\x18\n" +
 	"\aversion\x18\b \x01(\tR\aversion\"!\n" +
 	"\tPlacement\x12\x14\n" +
-	"\x05nodes\x18\x01 \x03(\tR\x05nodes\"H\n" +
+	"\x05nodes\x18\x01 \x03(\tR\x05nodes\"\xa4\x02\n" +
+	"\rRepairRequest\x12'\n" +
+	"\x05range\x18\x01 \x01(\v2\x11.vtop.fsm.RangeIDR\x05range\x12 \n" +
+	"\vdestination\x18\x02 \x01(\tR\vdestination\x12\x18\n" +
+	"\areplace\x18\x03 \x01(\tR\areplace\x12\x1b\n" +
+	"\tseal_tail\x18\x04 \x01(\bR\bsealTail\x12\x18\n" +
+	"\asources\x18\x05 \x03(\tR\asources\x12\x19\n" +
+	"\bmax_rate\x18\x06 \x01(\x03R\amaxRate\x12\x16\n" +
+	"\x06origin\x18\a \x01(\rR\x06origin\x12\x16\n" +
+	"\x06reason\x18\b \x01(\tR\x06reason\x12\x14\n" +
+	"\x05holes\x18\t \x01(\bR\x05holes\x12\x16\n" +
+	"\x06config\x18\n" +
+	" \x01(\x04R\x06config\"\x86\x05\n" +
+	"\x0eRepairProgress\x12\x1d\n" +
+	"\n" +
+	"replica_id\x18\x01 \x01(\x04R\treplicaId\x12\x14\n" +
+	"\x05epoch\x18\x02 \x01(\x05R\x05epoch\x12\x1d\n" +
+	"\n" +
+	"sealed_end\x18\x03 \x01(\x03R\tsealedEnd\x12%\n" +
+	"\x0erecords_sealed\x18\x04 \x01(\x03R\rrecordsSealed\x12\x1a\n" +
+	"\bsegments\x18\x05 \x01(\x05R\bsegments\x12\x1f\n" +
+	"\vbytes_total\x18\x06 \x01(\x03R\n" +
+	"bytesTotal\x12\x1d\n" +
+	"\n" +
+	"bytes_done\x18\a \x01(\x03R\tbytesDone\x12(\n" +
+	"\x10bytes_per_second\x18\b \x01(\x03R\x0ebytesPerSecond\x12%\n" +
+	"\x0eactive_sources\x18\t \x03(\tR\ractiveSources\x12O\n" +
+	"\x0fdropped_sources\x18\n" +
+	" \x03(\v2&.vtop.fsm.RepairProgress.DroppedSourceR\x0edroppedSources\x12\x1d\n" +
+	"\n" +
+	"last_error\x18\v \x01(\tR\tlastError\x12\x18\n" +
+	"\awaiting\x18\f \x01(\tR\awaiting\x12\x18\n" +
+	"\aoutcome\x18\r \x01(\rR\aoutcome\x12\x14\n" +
+	"\x05cause\x18\x0e \x01(\tR\x05cause\x12\x17\n" +
+	"\alog_end\x18\x0f \x01(\x03R\x06logEnd\x12\x14\n" +
+	"\x05floor\x18\x10 \x01(\x03R\x05floor\x12\x10\n" +
+	"\x03gap\x18\x11 \x01(\x03R\x03gap\x12\x14\n" +
+	"\x05voter\x18\x12 \x01(\bR\x05voter\x1a;\n" +
+	"\rDroppedSource\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\"H\n" +
 	"\x10BootstrapCluster\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\fR\x02id\x12\x14\n" +
 	"\x05level\x18\x02 \x01(\rR\x05level\x12\x0e\n" +
@@ -3234,7 +4385,41 @@ const file_fsm_fsmpb_fsm_proto_rawDesc = "" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x14\n" +
 	"\x05count\x18\x03 \x01(\x05R\x05count\"'\n" +
 	"\x0fSetFeatureLevel\x12\x14\n" +
-	"\x05level\x18\x01 \x01(\rR\x05level\"\x99\x02\n" +
+	"\x05level\x18\x01 \x01(\rR\x05level\"N\n" +
+	"\rSubmitRepairs\x12-\n" +
+	"\x05items\x18\x01 \x03(\v2\x17.vtop.fsm.RepairRequestR\x05items\x12\x0e\n" +
+	"\x02at\x18\x02 \x01(\x03R\x02at\"\x8f\x02\n" +
+	"\rUpdateRepairs\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12 \n" +
+	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x122\n" +
+	"\x05items\x18\x03 \x03(\v2\x1c.vtop.fsm.UpdateRepairs.ItemR\x05items\x12\x0e\n" +
+	"\x02at\x18\x04 \x01(\x03R\x02at\x1a\x83\x01\n" +
+	"\x04Item\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\x04R\x02id\x12!\n" +
+	"\fstep_version\x18\x02 \x01(\x04R\vstepVersion\x12\x12\n" +
+	"\x04step\x18\x03 \x01(\rR\x04step\x124\n" +
+	"\bprogress\x18\x04 \x01(\v2\x18.vtop.fsm.RepairProgressR\bprogress\"I\n" +
+	"\rCancelRepairs\x12\x10\n" +
+	"\x03ids\x18\x01 \x03(\x04R\x03ids\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x0e\n" +
+	"\x02at\x18\x03 \x01(\x03R\x02at\"C\n" +
+	"\aSetHeal\x12\x16\n" +
+	"\x06paused\x18\x01 \x01(\bR\x06paused\x12\x10\n" +
+	"\x03why\x18\x02 \x01(\tR\x03why\x12\x0e\n" +
+	"\x02at\x18\x03 \x01(\x03R\x02at\"B\n" +
+	"\n" +
+	"RemoveNode\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12 \n" +
+	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\"\xc5\x01\n" +
+	"\fRecoverRange\x12'\n" +
+	"\x05range\x18\x01 \x01(\v2\x11.vtop.fsm.RangeIDR\x05range\x12\x12\n" +
+	"\x04keep\x18\x02 \x01(\x04R\x04keep\x12\x16\n" +
+	"\x06config\x18\x03 \x01(\x04R\x06config\x12\x14\n" +
+	"\x05epoch\x18\x04 \x01(\x05R\x05epoch\x12\x12\n" +
+	"\x04from\x18\x05 \x01(\x03R\x04from\x12\x0e\n" +
+	"\x02to\x18\x06 \x01(\x03R\x02to\x12\x16\n" +
+	"\x06reason\x18\a \x01(\tR\x06reason\x12\x0e\n" +
+	"\x02at\x18\b \x01(\x03R\x02at\"\xae\x03\n" +
 	"\rClusterRecord\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\fR\x02id\x12\x14\n" +
 	"\x05level\x18\x02 \x01(\rR\x05level\x12\x1e\n" +
@@ -3249,7 +4434,16 @@ const file_fsm_fsmpb_fsm_proto_rawDesc = "" +
 	"\flast_replica\x18\a \x01(\x04R\vlastReplica\x12(\n" +
 	"\x10next_producer_id\x18\b \x01(\x03R\x0enextProducerId\x12\x1f\n" +
 	"\vfirst_epoch\x18\t \x01(\x05R\n" +
-	"firstEpoch\"\xb1\x02\n" +
+	"firstEpoch\x12\x1f\n" +
+	"\vlast_repair\x18\n" +
+	" \x01(\x04R\n" +
+	"lastRepair\x12\x1f\n" +
+	"\vheal_paused\x18\v \x01(\bR\n" +
+	"healPaused\x12\x19\n" +
+	"\bheal_why\x18\f \x01(\tR\ahealWhy\x12\x1d\n" +
+	"\n" +
+	"heal_index\x18\r \x01(\x04R\thealIndex\x12\x17\n" +
+	"\aheal_at\x18\x0e \x01(\x03R\x06healAt\"\xb1\x02\n" +
 	"\n" +
 	"NodeRecord\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
@@ -3269,7 +4463,7 @@ const file_fsm_fsmpb_fsm_proto_rawDesc = "" +
 	"\x0econfig_version\x18\x04 \x01(\x04R\rconfigVersion\x12\x16\n" +
 	"\x06ranges\x18\x05 \x01(\x05R\x06ranges\x12\x1d\n" +
 	"\n" +
-	"created_at\x18\x06 \x01(\x03R\tcreatedAt\"\xc0\t\n" +
+	"created_at\x18\x06 \x01(\x03R\tcreatedAt\"\xd7\v\n" +
 	"\vRangeRecord\x12!\n" +
 	"\x02id\x18\x01 \x01(\v2\x11.vtop.fsm.RangeIDR\x02id\x129\n" +
 	"\breplicas\x18\x02 \x03(\v2\x1d.vtop.fsm.RangeRecord.ReplicaR\breplicas\x12\x1c\n" +
@@ -3296,7 +4490,8 @@ const file_fsm_fsmpb_fsm_proto_rawDesc = "" +
 	"\alog_end\x18\x12 \x01(\x03R\x06logEnd\x12#\n" +
 	"\rcatalogue_end\x18\x13 \x01(\x03R\fcatalogueEnd\x12;\n" +
 	"\achanges\x18\x14 \x03(\v2!.vtop.fsm.RangeRecord.LeaseChangeR\achanges\x122\n" +
-	"\x06losses\x18\x15 \x03(\v2\x1a.vtop.fsm.RangeRecord.LossR\x06losses\x1aU\n" +
+	"\x06losses\x18\x15 \x03(\v2\x1a.vtop.fsm.RangeRecord.LossR\x06losses\x12D\n" +
+	"\flost_offsets\x18\x16 \x03(\v2!.vtop.fsm.RangeRecord.LostOffsetsR\vlostOffsets\x1aU\n" +
 	"\aReplica\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\x04R\x02id\x12\x12\n" +
@@ -3320,7 +4515,18 @@ const file_fsm_fsmpb_fsm_proto_rawDesc = "" +
 	"replica_id\x18\x02 \x01(\x04R\treplicaId\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x14\n" +
 	"\x05index\x18\x04 \x01(\x04R\x05index\x12\x0e\n" +
-	"\x02at\x18\x05 \x01(\x03R\x02at\"\xbb\x01\n" +
+	"\x02at\x18\x05 \x01(\x03R\x02at\x1a\xce\x01\n" +
+	"\vLostOffsets\x12\x12\n" +
+	"\x04from\x18\x01 \x01(\x03R\x04from\x12\x0e\n" +
+	"\x02to\x18\x02 \x01(\x03R\x02to\x12\x14\n" +
+	"\x05epoch\x18\x03 \x01(\x05R\x05epoch\x12\x12\n" +
+	"\x04node\x18\x04 \x01(\tR\x04node\x12\x1d\n" +
+	"\n" +
+	"replica_id\x18\x05 \x01(\x04R\treplicaId\x12\x14\n" +
+	"\x05floor\x18\x06 \x01(\x03R\x05floor\x12\x16\n" +
+	"\x06reason\x18\a \x01(\tR\x06reason\x12\x14\n" +
+	"\x05index\x18\b \x01(\x04R\x05index\x12\x0e\n" +
+	"\x02at\x18\t \x01(\x03R\x02at\"\xbb\x01\n" +
 	"\rSegmentRecord\x12'\n" +
 	"\x05range\x18\x01 \x01(\v2\x11.vtop.fsm.RangeIDR\x05range\x12\x12\n" +
 	"\x04base\x18\x02 \x01(\x03R\x04base\x12\x10\n" +
@@ -3334,10 +4540,25 @@ const file_fsm_fsmpb_fsm_proto_rawDesc = "" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
 	"\x05index\x18\x03 \x01(\x04R\x05index\x12\x1d\n" +
 	"\n" +
-	"deleted_at\x18\x04 \x01(\x03R\tdeletedAt\"7\n" +
+	"deleted_at\x18\x04 \x01(\x03R\tdeletedAt\"\xdc\x02\n" +
+	"\fRepairRecord\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x121\n" +
+	"\arequest\x18\x03 \x01(\v2\x17.vtop.fsm.RepairRequestR\arequest\x12\x12\n" +
+	"\x04step\x18\x04 \x01(\rR\x04step\x12!\n" +
+	"\fstep_version\x18\x05 \x01(\x04R\vstepVersion\x12\x1a\n" +
+	"\battempts\x18\x06 \x01(\rR\battempts\x124\n" +
+	"\bprogress\x18\a \x01(\v2\x18.vtop.fsm.RepairProgressR\bprogress\x12\x18\n" +
+	"\acreated\x18\b \x01(\x04R\acreated\x12\x14\n" +
+	"\x05ended\x18\t \x01(\x04R\x05ended\x12\x1d\n" +
+	"\n" +
+	"created_at\x18\n" +
+	" \x01(\x03R\tcreatedAt\x12\x1d\n" +
+	"\n" +
+	"updated_at\x18\v \x01(\x03R\tupdatedAt\"7\n" +
 	"\aRefusal\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\rR\x04code\x12\x18\n" +
-	"\amessage\x18\x02 \x01(\tR\amessage\"\xd6\x03\n" +
+	"\amessage\x18\x02 \x01(\tR\amessage\"\x8b\x04\n" +
 	"\aOutcome\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\x04R\x05index\x12+\n" +
 	"\arefusal\x18\x02 \x01(\v2\x11.vtop.fsm.RefusalR\arefusal\x12,\n" +
@@ -3350,11 +4571,13 @@ const file_fsm_fsmpb_fsm_proto_rawDesc = "" +
 	"\x0econfig_version\x18\b \x01(\x04R\rconfigVersion\x12%\n" +
 	"\x0eproducer_first\x18\t \x01(\x03R\rproducerFirst\x12%\n" +
 	"\x0eproducer_count\x18\n" +
-	" \x01(\x05R\rproducerCount\x1ar\n" +
+	" \x01(\x05R\rproducerCount\x1a\xa6\x01\n" +
 	"\x04Item\x12'\n" +
 	"\x05range\x18\x01 \x01(\v2\x11.vtop.fsm.RangeIDR\x05range\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x05R\x05epoch\x12+\n" +
-	"\arefusal\x18\x03 \x01(\v2\x11.vtop.fsm.RefusalR\arefusalB$Z\"github.com/vtop-log/vtop/fsm/fsmpbb\x06proto3"
+	"\arefusal\x18\x03 \x01(\v2\x11.vtop.fsm.RefusalR\arefusal\x12\x16\n" +
+	"\x06repair\x18\x04 \x01(\x04R\x06repair\x12\x1a\n" +
+	"\bexisting\x18\x05 \x01(\bR\bexistingB$Z\"github.com/vtop-log/vtop/fsm/fsmpbb\x06proto3"
 
 var (
 	file_fsm_fsmpb_fsm_proto_rawDescOnce sync.Once
@@ -3368,91 +4591,112 @@ func file_fsm_fsmpb_fsm_proto_rawDescGZIP() []byte {
 	return file_fsm_fsmpb_fsm_proto_rawDescData
 }
 
-var file_fsm_fsmpb_fsm_proto_msgTypes = make([]protoimpl.MessageInfo, 42)
+var file_fsm_fsmpb_fsm_proto_msgTypes = make([]protoimpl.MessageInfo, 54)
 var file_fsm_fsmpb_fsm_proto_goTypes = []any{
-	(*RangeID)(nil),                 // 0: vtop.fsm.RangeID
-	(*KeyValue)(nil),                // 1: vtop.fsm.KeyValue
-	(*Addresses)(nil),               // 2: vtop.fsm.Addresses
-	(*Identity)(nil),                // 3: vtop.fsm.Identity
-	(*Placement)(nil),               // 4: vtop.fsm.Placement
-	(*BootstrapCluster)(nil),        // 5: vtop.fsm.BootstrapCluster
-	(*RegisterNode)(nil),            // 6: vtop.fsm.RegisterNode
-	(*AdmitPending)(nil),            // 7: vtop.fsm.AdmitPending
-	(*UpdateNode)(nil),              // 8: vtop.fsm.UpdateNode
-	(*CreateTopic)(nil),             // 9: vtop.fsm.CreateTopic
-	(*DeleteTopic)(nil),             // 10: vtop.fsm.DeleteTopic
-	(*CreateRanges)(nil),            // 11: vtop.fsm.CreateRanges
-	(*AlterTopicConfig)(nil),        // 12: vtop.fsm.AlterTopicConfig
-	(*GrantLeases)(nil),             // 13: vtop.fsm.GrantLeases
-	(*StartEpochs)(nil),             // 14: vtop.fsm.StartEpochs
-	(*ReleaseLeases)(nil),           // 15: vtop.fsm.ReleaseLeases
-	(*ReportFloors)(nil),            // 16: vtop.fsm.ReportFloors
-	(*MoveLogStart)(nil),            // 17: vtop.fsm.MoveLogStart
-	(*RegisterSegment)(nil),         // 18: vtop.fsm.RegisterSegment
-	(*ChangeReplicas)(nil),          // 19: vtop.fsm.ChangeReplicas
-	(*MarkReplicasLost)(nil),        // 20: vtop.fsm.MarkReplicasLost
-	(*AllocateProducerIDs)(nil),     // 21: vtop.fsm.AllocateProducerIDs
-	(*SetFeatureLevel)(nil),         // 22: vtop.fsm.SetFeatureLevel
-	(*ClusterRecord)(nil),           // 23: vtop.fsm.ClusterRecord
-	(*NodeRecord)(nil),              // 24: vtop.fsm.NodeRecord
-	(*TopicRecord)(nil),             // 25: vtop.fsm.TopicRecord
-	(*RangeRecord)(nil),             // 26: vtop.fsm.RangeRecord
-	(*SegmentRecord)(nil),           // 27: vtop.fsm.SegmentRecord
-	(*TombstoneRecord)(nil),         // 28: vtop.fsm.TombstoneRecord
-	(*Refusal)(nil),                 // 29: vtop.fsm.Refusal
-	(*Outcome)(nil),                 // 30: vtop.fsm.Outcome
-	(*GrantLeases_Item)(nil),        // 31: vtop.fsm.GrantLeases.Item
-	(*StartEpochs_Item)(nil),        // 32: vtop.fsm.StartEpochs.Item
-	(*ReleaseLeases_Item)(nil),      // 33: vtop.fsm.ReleaseLeases.Item
-	(*ReportFloors_Item)(nil),       // 34: vtop.fsm.ReportFloors.Item
-	(*MarkReplicasLost_Item)(nil),   // 35: vtop.fsm.MarkReplicasLost.Item
-	(*NodeRecord_Claim)(nil),        // 36: vtop.fsm.NodeRecord.Claim
-	(*RangeRecord_Replica)(nil),     // 37: vtop.fsm.RangeRecord.Replica
-	(*RangeRecord_EpochStart)(nil),  // 38: vtop.fsm.RangeRecord.EpochStart
-	(*RangeRecord_LeaseChange)(nil), // 39: vtop.fsm.RangeRecord.LeaseChange
-	(*RangeRecord_Loss)(nil),        // 40: vtop.fsm.RangeRecord.Loss
-	(*Outcome_Item)(nil),            // 41: vtop.fsm.Outcome.Item
+	(*RangeID)(nil),                      // 0: vtop.fsm.RangeID
+	(*KeyValue)(nil),                     // 1: vtop.fsm.KeyValue
+	(*Addresses)(nil),                    // 2: vtop.fsm.Addresses
+	(*Identity)(nil),                     // 3: vtop.fsm.Identity
+	(*Placement)(nil),                    // 4: vtop.fsm.Placement
+	(*RepairRequest)(nil),                // 5: vtop.fsm.RepairRequest
+	(*RepairProgress)(nil),               // 6: vtop.fsm.RepairProgress
+	(*BootstrapCluster)(nil),             // 7: vtop.fsm.BootstrapCluster
+	(*RegisterNode)(nil),                 // 8: vtop.fsm.RegisterNode
+	(*AdmitPending)(nil),                 // 9: vtop.fsm.AdmitPending
+	(*UpdateNode)(nil),                   // 10: vtop.fsm.UpdateNode
+	(*CreateTopic)(nil),                  // 11: vtop.fsm.CreateTopic
+	(*DeleteTopic)(nil),                  // 12: vtop.fsm.DeleteTopic
+	(*CreateRanges)(nil),                 // 13: vtop.fsm.CreateRanges
+	(*AlterTopicConfig)(nil),             // 14: vtop.fsm.AlterTopicConfig
+	(*GrantLeases)(nil),                  // 15: vtop.fsm.GrantLeases
+	(*StartEpochs)(nil),                  // 16: vtop.fsm.StartEpochs
+	(*ReleaseLeases)(nil),                // 17: vtop.fsm.ReleaseLeases
+	(*ReportFloors)(nil),                 // 18: vtop.fsm.ReportFloors
+	(*MoveLogStart)(nil),                 // 19: vtop.fsm.MoveLogStart
+	(*RegisterSegment)(nil),              // 20: vtop.fsm.RegisterSegment
+	(*ChangeReplicas)(nil),               // 21: vtop.fsm.ChangeReplicas
+	(*MarkReplicasLost)(nil),             // 22: vtop.fsm.MarkReplicasLost
+	(*AllocateProducerIDs)(nil),          // 23: vtop.fsm.AllocateProducerIDs
+	(*SetFeatureLevel)(nil),              // 24: vtop.fsm.SetFeatureLevel
+	(*SubmitRepairs)(nil),                // 25: vtop.fsm.SubmitRepairs
+	(*UpdateRepairs)(nil),                // 26: vtop.fsm.UpdateRepairs
+	(*CancelRepairs)(nil),                // 27: vtop.fsm.CancelRepairs
+	(*SetHeal)(nil),                      // 28: vtop.fsm.SetHeal
+	(*RemoveNode)(nil),                   // 29: vtop.fsm.RemoveNode
+	(*RecoverRange)(nil),                 // 30: vtop.fsm.RecoverRange
+	(*ClusterRecord)(nil),                // 31: vtop.fsm.ClusterRecord
+	(*NodeRecord)(nil),                   // 32: vtop.fsm.NodeRecord
+	(*TopicRecord)(nil),                  // 33: vtop.fsm.TopicRecord
+	(*RangeRecord)(nil),                  // 34: vtop.fsm.RangeRecord
+	(*SegmentRecord)(nil),                // 35: vtop.fsm.SegmentRecord
+	(*TombstoneRecord)(nil),              // 36: vtop.fsm.TombstoneRecord
+	(*RepairRecord)(nil),                 // 37: vtop.fsm.RepairRecord
+	(*Refusal)(nil),                      // 38: vtop.fsm.Refusal
+	(*Outcome)(nil),                      // 39: vtop.fsm.Outcome
+	(*RepairProgress_DroppedSource)(nil), // 40: vtop.fsm.RepairProgress.DroppedSource
+	(*GrantLeases_Item)(nil),             // 41: vtop.fsm.GrantLeases.Item
+	(*StartEpochs_Item)(nil),             // 42: vtop.fsm.StartEpochs.Item
+	(*ReleaseLeases_Item)(nil),           // 43: vtop.fsm.ReleaseLeases.Item
+	(*ReportFloors_Item)(nil),            // 44: vtop.fsm.ReportFloors.Item
+	(*MarkReplicasLost_Item)(nil),        // 45: vtop.fsm.MarkReplicasLost.Item
+	(*UpdateRepairs_Item)(nil),           // 46: vtop.fsm.UpdateRepairs.Item
+	(*NodeRecord_Claim)(nil),             // 47: vtop.fsm.NodeRecord.Claim
+	(*RangeRecord_Replica)(nil),          // 48: vtop.fsm.RangeRecord.Replica
+	(*RangeRecord_EpochStart)(nil),       // 49: vtop.fsm.RangeRecord.EpochStart
+	(*RangeRecord_LeaseChange)(nil),      // 50: vtop.fsm.RangeRecord.LeaseChange
+	(*RangeRecord_Loss)(nil),             // 51: vtop.fsm.RangeRecord.Loss
+	(*RangeRecord_LostOffsets)(nil),      // 52: vtop.fsm.RangeRecord.LostOffsets
+	(*Outcome_Item)(nil),                 // 53: vtop.fsm.Outcome.Item
 }
 var file_fsm_fsmpb_fsm_proto_depIdxs = []int32{
 	2,  // 0: vtop.fsm.Identity.addresses:type_name -> vtop.fsm.Addresses
-	3,  // 1: vtop.fsm.RegisterNode.identity:type_name -> vtop.fsm.Identity
-	2,  // 2: vtop.fsm.UpdateNode.addresses:type_name -> vtop.fsm.Addresses
-	1,  // 3: vtop.fsm.CreateTopic.config:type_name -> vtop.fsm.KeyValue
-	4,  // 4: vtop.fsm.CreateTopic.ranges:type_name -> vtop.fsm.Placement
-	4,  // 5: vtop.fsm.CreateRanges.ranges:type_name -> vtop.fsm.Placement
-	1,  // 6: vtop.fsm.AlterTopicConfig.set:type_name -> vtop.fsm.KeyValue
-	31, // 7: vtop.fsm.GrantLeases.items:type_name -> vtop.fsm.GrantLeases.Item
-	32, // 8: vtop.fsm.StartEpochs.items:type_name -> vtop.fsm.StartEpochs.Item
-	33, // 9: vtop.fsm.ReleaseLeases.items:type_name -> vtop.fsm.ReleaseLeases.Item
-	34, // 10: vtop.fsm.ReportFloors.items:type_name -> vtop.fsm.ReportFloors.Item
-	0,  // 11: vtop.fsm.MoveLogStart.range:type_name -> vtop.fsm.RangeID
-	0,  // 12: vtop.fsm.RegisterSegment.range:type_name -> vtop.fsm.RangeID
-	0,  // 13: vtop.fsm.ChangeReplicas.range:type_name -> vtop.fsm.RangeID
-	35, // 14: vtop.fsm.MarkReplicasLost.items:type_name -> vtop.fsm.MarkReplicasLost.Item
-	3,  // 15: vtop.fsm.NodeRecord.identity:type_name -> vtop.fsm.Identity
-	36, // 16: vtop.fsm.NodeRecord.pending:type_name -> vtop.fsm.NodeRecord.Claim
-	1,  // 17: vtop.fsm.TopicRecord.config:type_name -> vtop.fsm.KeyValue
-	0,  // 18: vtop.fsm.RangeRecord.id:type_name -> vtop.fsm.RangeID
-	37, // 19: vtop.fsm.RangeRecord.replicas:type_name -> vtop.fsm.RangeRecord.Replica
-	38, // 20: vtop.fsm.RangeRecord.epochs:type_name -> vtop.fsm.RangeRecord.EpochStart
-	39, // 21: vtop.fsm.RangeRecord.changes:type_name -> vtop.fsm.RangeRecord.LeaseChange
-	40, // 22: vtop.fsm.RangeRecord.losses:type_name -> vtop.fsm.RangeRecord.Loss
-	0,  // 23: vtop.fsm.SegmentRecord.range:type_name -> vtop.fsm.RangeID
-	29, // 24: vtop.fsm.Outcome.refusal:type_name -> vtop.fsm.Refusal
-	41, // 25: vtop.fsm.Outcome.items:type_name -> vtop.fsm.Outcome.Item
-	0,  // 26: vtop.fsm.GrantLeases.Item.range:type_name -> vtop.fsm.RangeID
-	0,  // 27: vtop.fsm.StartEpochs.Item.range:type_name -> vtop.fsm.RangeID
-	0,  // 28: vtop.fsm.ReleaseLeases.Item.range:type_name -> vtop.fsm.RangeID
-	0,  // 29: vtop.fsm.ReportFloors.Item.range:type_name -> vtop.fsm.RangeID
-	0,  // 30: vtop.fsm.MarkReplicasLost.Item.range:type_name -> vtop.fsm.RangeID
-	3,  // 31: vtop.fsm.NodeRecord.Claim.identity:type_name -> vtop.fsm.Identity
-	0,  // 32: vtop.fsm.Outcome.Item.range:type_name -> vtop.fsm.RangeID
-	29, // 33: vtop.fsm.Outcome.Item.refusal:type_name -> vtop.fsm.Refusal
-	34, // [34:34] is the sub-list for method output_type
-	34, // [34:34] is the sub-list for method input_type
-	34, // [34:34] is the sub-list for extension type_name
-	34, // [34:34] is the sub-list for extension extendee
-	0,  // [0:34] is the sub-list for field type_name
+	0,  // 1: vtop.fsm.RepairRequest.range:type_name -> vtop.fsm.RangeID
+	40, // 2: vtop.fsm.RepairProgress.dropped_sources:type_name -> vtop.fsm.RepairProgress.DroppedSource
+	3,  // 3: vtop.fsm.RegisterNode.identity:type_name -> vtop.fsm.Identity
+	2,  // 4: vtop.fsm.UpdateNode.addresses:type_name -> vtop.fsm.Addresses
+	1,  // 5: vtop.fsm.CreateTopic.config:type_name -> vtop.fsm.KeyValue
+	4,  // 6: vtop.fsm.CreateTopic.ranges:type_name -> vtop.fsm.Placement
+	4,  // 7: vtop.fsm.CreateRanges.ranges:type_name -> vtop.fsm.Placement
+	1,  // 8: vtop.fsm.AlterTopicConfig.set:type_name -> vtop.fsm.KeyValue
+	41, // 9: vtop.fsm.GrantLeases.items:type_name -> vtop.fsm.GrantLeases.Item
+	42, // 10: vtop.fsm.StartEpochs.items:type_name -> vtop.fsm.StartEpochs.Item
+	43, // 11: vtop.fsm.ReleaseLeases.items:type_name -> vtop.fsm.ReleaseLeases.Item
+	44, // 12: vtop.fsm.ReportFloors.items:type_name -> vtop.fsm.ReportFloors.Item
+	0,  // 13: vtop.fsm.MoveLogStart.range:type_name -> vtop.fsm.RangeID
+	0,  // 14: vtop.fsm.RegisterSegment.range:type_name -> vtop.fsm.RangeID
+	0,  // 15: vtop.fsm.ChangeReplicas.range:type_name -> vtop.fsm.RangeID
+	45, // 16: vtop.fsm.MarkReplicasLost.items:type_name -> vtop.fsm.MarkReplicasLost.Item
+	5,  // 17: vtop.fsm.SubmitRepairs.items:type_name -> vtop.fsm.RepairRequest
+	46, // 18: vtop.fsm.UpdateRepairs.items:type_name -> vtop.fsm.UpdateRepairs.Item
+	0,  // 19: vtop.fsm.RecoverRange.range:type_name -> vtop.fsm.RangeID
+	3,  // 20: vtop.fsm.NodeRecord.identity:type_name -> vtop.fsm.Identity
+	47, // 21: vtop.fsm.NodeRecord.pending:type_name -> vtop.fsm.NodeRecord.Claim
+	1,  // 22: vtop.fsm.TopicRecord.config:type_name -> vtop.fsm.KeyValue
+	0,  // 23: vtop.fsm.RangeRecord.id:type_name -> vtop.fsm.RangeID
+	48, // 24: vtop.fsm.RangeRecord.replicas:type_name -> vtop.fsm.RangeRecord.Replica
+	49, // 25: vtop.fsm.RangeRecord.epochs:type_name -> vtop.fsm.RangeRecord.EpochStart
+	50, // 26: vtop.fsm.RangeRecord.changes:type_name -> vtop.fsm.RangeRecord.LeaseChange
+	51, // 27: vtop.fsm.RangeRecord.losses:type_name -> vtop.fsm.RangeRecord.Loss
+	52, // 28: vtop.fsm.RangeRecord.lost_offsets:type_name -> vtop.fsm.RangeRecord.LostOffsets
+	0,  // 29: vtop.fsm.SegmentRecord.range:type_name -> vtop.fsm.RangeID
+	5,  // 30: vtop.fsm.RepairRecord.request:type_name -> vtop.fsm.RepairRequest
+	6,  // 31: vtop.fsm.RepairRecord.progress:type_name -> vtop.fsm.RepairProgress
+	38, // 32: vtop.fsm.Outcome.refusal:type_name -> vtop.fsm.Refusal
+	53, // 33: vtop.fsm.Outcome.items:type_name -> vtop.fsm.Outcome.Item
+	0,  // 34: vtop.fsm.GrantLeases.Item.range:type_name -> vtop.fsm.RangeID
+	0,  // 35: vtop.fsm.StartEpochs.Item.range:type_name -> vtop.fsm.RangeID
+	0,  // 36: vtop.fsm.ReleaseLeases.Item.range:type_name -> vtop.fsm.RangeID
+	0,  // 37: vtop.fsm.ReportFloors.Item.range:type_name -> vtop.fsm.RangeID
+	0,  // 38: vtop.fsm.MarkReplicasLost.Item.range:type_name -> vtop.fsm.RangeID
+	6,  // 39: vtop.fsm.UpdateRepairs.Item.progress:type_name -> vtop.fsm.RepairProgress
+	3,  // 40: vtop.fsm.NodeRecord.Claim.identity:type_name -> vtop.fsm.Identity
+	0,  // 41: vtop.fsm.Outcome.Item.range:type_name -> vtop.fsm.RangeID
+	38, // 42: vtop.fsm.Outcome.Item.refusal:type_name -> vtop.fsm.Refusal
+	43, // [43:43] is the sub-list for method output_type
+	43, // [43:43] is the sub-list for method input_type
+	43, // [43:43] is the sub-list for extension type_name
+	43, // [43:43] is the sub-list for extension extendee
+	0,  // [0:43] is the sub-list for field type_name
 }
 
 func init() { file_fsm_fsmpb_fsm_proto_init() }
@@ -3460,14 +4704,14 @@ func file_fsm_fsmpb_fsm_proto_init() {
 	if File_fsm_fsmpb_fsm_proto != nil {
 		return
 	}
-	file_fsm_fsmpb_fsm_proto_msgTypes[8].OneofWrappers = []any{}
+	file_fsm_fsmpb_fsm_proto_msgTypes[10].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_fsm_fsmpb_fsm_proto_rawDesc), len(file_fsm_fsmpb_fsm_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   42,
+			NumMessages:   54,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
