@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -107,6 +108,8 @@ type node struct {
 	gate sync.Mutex // held: the machine applies nothing
 	goal uint64     // the index that stood when the node started
 
+	dead atomic.Bool // its proposals reach nobody
+
 	mu  sync.Mutex
 	cut map[vtop.NodeName]bool // nothing is dialed to these
 }
@@ -171,6 +174,11 @@ func (c *cluster) createTopic(name string, ranges int, config map[string]string,
 		cmd.Ranges = append(cmd.Ranges, on)
 	}
 	c.mustPropose(cmd)
+	for _, name := range on { // a node that dies before it has made its directory has lost its replica, by the rule
+		for i := range ranges {
+			c.await("the directories", func() bool { return c.nodes[name].store.Get(vtop.Range{Topic: cmd.ID, Index: int32(i)}) != nil })
+		}
+	}
 	return cmd.ID
 }
 
@@ -300,6 +308,9 @@ func (n *node) lag() (resume func()) {
 }
 
 func (n *node) propose(ctx context.Context, cmd fsm.Command) (fsm.Outcome, error) {
+	if n.dead.Load() {
+		return fsm.Outcome{}, errors.New("the process is dead")
+	}
 	out, err := n.c.ledger.propose(cmd)
 	if err != nil {
 		return out, err
@@ -380,10 +391,10 @@ func (n *node) end(abrupt bool) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	if abrupt {
-		n.engine.kill()
-	} else {
-		_ = n.engine.Close(ctx)
+		n.dead.Store(true)
+		cancel()
 	}
+	_ = n.engine.Close(ctx)
 	n.mux.Close()
 	n.client.Close()
 	n.dialer.Close()
@@ -394,14 +405,17 @@ func (n *node) end(abrupt bool) {
 	}
 }
 
-// kill is Close without its good manners.
-func (e *Engine) kill() {
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	e.cfg.Propose = func(context.Context, fsm.Command) (fsm.Outcome, error) {
-		return fsm.Outcome{}, errors.New("the process is dead")
+// powerCut kills nodes together, with what a power cut leaves of their disks: unsynced writes survive or not, in any order.
+func (c *cluster) powerCut(rng *rand.Rand, names ...vtop.NodeName) {
+	c.t.Helper()
+	for _, name := range names {
+		crashFS(c, name).PowerCut()
 	}
-	_ = e.Close(ctx)
+	for _, name := range names {
+		image := crashFS(c, name).CrashClone(rng, vfs.AnyPolicy(rng))
+		c.kill(name)
+		c.fs[name] = image
+	}
 }
 
 func (c *cluster) close() {
