@@ -2,6 +2,7 @@ package storage
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/vtop-log/vtop"
@@ -243,8 +244,31 @@ func (l *Log) boundaryLocked(named vtop.Offset) error {
 	case named == l.end && tail.size > 0:
 		l.rollLocked()
 		return nil
+	case tail.size == 0 && len(l.segs) > 1 && l.segs[len(l.segs)-2].base == named:
+		return l.unrollLocked()
 	}
 	return &BoundaryError{Range: l.rng, Tail: tail.base, End: l.end, Named: named}
+}
+
+// unrollLocked opens the last closed segment again and gives the empty tail up: the leader that closed it here died
+// before a record of the next segment was safe anywhere, and the present one never closed it. The flusher removes
+// the empty file before it writes to the segment: recovery must not find a second file at an offset inside it.
+func (l *Log) unrollLocked() error {
+	n := len(l.segs)
+	last, tail := l.segs[n-2], l.segs[n-1]
+	if last.state != SegmentClosed || last.sealing {
+		return &BoundaryError{Range: l.rng, Tail: tail.base, End: l.end, Named: last.base}
+	}
+	if !last.finished {
+		return fmt.Errorf("range %s: %w: segment %d is being closed", l.rng, vtop.ErrNotReady, last.base)
+	}
+	tail.gone = true
+	last.state, last.finished = SegmentTail, false
+	l.segs = slices.Clone(l.segs[:n-1])
+	l.undone = append(l.undone, tail)
+	l.tailSince, l.computed = time.Time{}, nil
+	l.forgetZerosLocked()
+	return nil
 }
 
 // epochAt returns the epoch of the record at offset o in runs, NoEpoch below the first.

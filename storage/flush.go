@@ -53,6 +53,7 @@ func (l *Log) wakeFlusherLocked() {
 type flushJob struct {
 	chunks  []*chunk
 	closing []*segment
+	undone  []*segment
 	end     vtop.Offset
 	bytes   int64
 	// zeroSeg gets zeros bytes of zeros behind its data.
@@ -85,6 +86,7 @@ func (l *Log) takeJob(job *flushJob) bool {
 	}
 	job.chunks = append(job.chunks[:0], l.chunks...)
 	job.closing = append(job.closing[:0], l.closing...)
+	job.undone = append(job.undone[:0], l.undone...)
 	job.end, job.bytes = l.durable, 0
 	for _, c := range job.chunks {
 		c.taken = true
@@ -108,6 +110,9 @@ func (e *syncError) Unwrap() error { return e.err }
 // writeOut writes the chunks of each segment in order, finishes the closed ones, and syncs. A segment's file is
 // created only after all before it are durable and without slack: recovery relies on that.
 func (l *Log) writeOut(job *flushJob) error {
+	if err := l.removeUndone(job.undone); err != nil {
+		return err
+	}
 	chunks, closing := job.chunks, job.closing
 	for len(chunks) > 0 || len(closing) > 0 {
 		seg := (*segment)(nil)
@@ -130,6 +135,23 @@ func (l *Log) writeOut(job *flushJob) error {
 			}
 			closing = closing[1:]
 		}
+	}
+	return nil
+}
+
+// removeUndone removes the files of empty tails that were given up, durably.
+func (l *Log) removeUndone(undone []*segment) error {
+	for _, seg := range undone {
+		l.store.files.drop(seg)
+		if err := l.store.fs.Remove(seg.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("remove %s: %w", seg.path, err)
+		}
+	}
+	if len(undone) == 0 {
+		return nil
+	}
+	if err := l.store.fs.SyncDir(l.dir); err != nil {
+		return &syncError{fmt.Errorf("sync directory %s: %w", l.dir, err)}
 	}
 	return nil
 }
@@ -226,6 +248,7 @@ func (l *Log) finishJob(job *flushJob, err error) {
 			seg.finished, seg.snapshot = true, nil
 		}
 		l.closing = l.closing[:copy(l.closing, l.closing[len(job.closing):])]
+		l.undone = l.undone[:copy(l.undone, l.undone[len(job.undone):])]
 		l.settleZerosLocked(job.bytes)
 		l.dropChunksLocked(len(job.chunks))
 		l.durable = job.end

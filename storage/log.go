@@ -71,7 +71,9 @@ type Log struct {
 	chunks   []*chunk
 	buffered int64
 	// closing are the closed segments whose files the flusher has not finished yet.
-	closing   []*segment
+	closing []*segment
+	// undone are empty tails that were given up, and whose files the flusher has not removed yet.
+	undone    []*segment
 	flusherOn bool
 	// changed is closed at the next advance, failure or end of the flusher; nil while nobody waits.
 	changed   chan struct{}

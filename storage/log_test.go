@@ -189,6 +189,50 @@ func TestLog_Follow(t *testing.T) {
 	}
 }
 
+// A boundary that only a dead leader has made is undone: the closed segment goes on, and a power cut at any call
+// leaves one of the two.
+func TestLog_FollowUndoesARoll(t *testing.T) {
+	fsys := vfs.NewCrashFS(1)
+	_, l := newLogOn(t, fsys)
+	first := stamped(plainBatch(5, 50, 1), 0, 1)
+	_, err := l.AppendFollow(1, vtop.FenceFollow, 0, first)
+	ok(t, err)
+	// The old leader's boundary at 5, and a record beyond it that is cut.
+	_, err = l.AppendFollow(1, vtop.FenceFollow, 5, stamped(plainBatch(1, 50, 2), 5, 1))
+	ok(t, err)
+	mustFlush(t, l)
+	_, err = l.Reconcile(context.Background(), 2, vtop.EpochTable{{Epoch: 1, Start: 0}, {Epoch: 2, Start: 5}}, 5)
+	ok(t, err)
+	if segs := l.Segments(); len(segs) != 2 {
+		t.Fatalf("segments %+v", segs)
+	}
+	count := 0
+	fsys.SetHook(func(op vfs.Op) error {
+		for range 5 {
+			count++
+			again := openStore(t, fsys.CrashClone(newRand(uint64(count)), vfs.AnyPolicy(newRand(uint64(count))))).Get(testRange(0))
+			if info := again.Info(); info.State != StateHealthy || info.End < 5 {
+				t.Errorf("power cut before %s: %+v", op, info)
+			}
+		}
+		return nil
+	})
+	next := stamped(plainBatch(2, 50, 3), 5, 2)
+	_, err = l.AppendFollow(2, vtop.FenceFollow, 0, next)
+	ok(t, err)
+	mustFlush(t, l)
+	fsys.SetHook(nil)
+	checkLog(t, l)
+	if segs := l.Segments(); len(segs) != 1 || segs[0].End != 7 {
+		t.Fatalf("segments %+v", segs)
+	}
+	l = openStore(t, fsys.CrashClone(newRand(1), vfs.KeepNone())).Get(testRange(0))
+	ok(t, l.Err())
+	if got := mustRead(t, l, 0, 7); !bytes.Equal(got, append(first, next...)) {
+		t.Fatal("another log after a power cut")
+	}
+}
+
 // Promises refuse lower epochs from then on, and after a restart (I6).
 func TestStore_PromiseOutlivesRestart(t *testing.T) {
 	fsys := vfs.NewCrashFS(1)

@@ -147,6 +147,7 @@ func (l *Log) adoptLocked(r *recovery) {
 	l.end, l.durable, l.suspect = r.end, r.end, r.suspect
 	l.start = max(min(l.start, l.end), l.segs[0].base)
 	l.dropChunksLocked(len(l.chunks))
+	l.undone = nil
 	l.closing, l.tailSince, l.hints, l.computed = nil, time.Time{}, readHints{}, nil
 	l.forgetZerosLocked()
 	l.zero.seg, l.zero.ahead = l.tailLocked(), r.ahead

@@ -160,10 +160,18 @@ func (l *Log) Seal(base vtop.Offset, want [32]byte) error {
 	}
 	l.mu.Lock()
 	plan, err := l.planSegmentLocked(base)
+	if err == nil {
+		plan.seg.sealing = true
+	}
 	l.mu.Unlock()
 	if err != nil {
 		return err
 	}
+	defer func() {
+		l.mu.Lock()
+		plan.seg.sealing = false
+		l.mu.Unlock()
+	}()
 	if m.Root != want {
 		l.mu.Lock()
 		plan.seg.state = SegmentSealed // in the catalogue, if not here: it is never cut

@@ -28,6 +28,8 @@ type segment struct {
 	finished bool
 	// exists is true if the file does. Used by the flusher alone while it runs.
 	exists bool
+	// sealing is true while its manifest is being published: it stays closed.
+	sealing bool
 	// gone is true once the segment left the log: a reader that still has it must not report damage.
 	gone bool
 	// snapshot is the producer state at end, encoded when the segment was closed, until the flusher has written it.
