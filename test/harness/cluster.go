@@ -41,7 +41,7 @@ type Options struct {
 const operator = "operator"
 
 // Cluster is a set of vtopd processes that the test owns. What still runs at the end is killed; if the test
-// failed, the directories and logs are kept and named.
+// failed, or VTOP_KEEP is set, the directories and logs are kept and named.
 type Cluster struct {
 	T     testing.TB
 	Nodes []*Node
@@ -269,7 +269,7 @@ func (c *Cluster) cleanup() {
 		n.killQuietly()
 	}
 	if c.T.Failed() || os.Getenv("VTOP_KEEP") != "" {
-		c.T.Logf("directories and logs of the failed cluster are kept under %s", c.base)
+		c.T.Logf("directories and logs of the cluster are kept under %s", c.base)
 		for _, n := range c.Nodes {
 			c.T.Logf("--- last lines of %s\n%s", n.logPath, n.LogTail(30))
 		}

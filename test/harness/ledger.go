@@ -48,6 +48,8 @@ type LedgerOptions struct {
 	// PerSecond bounds the records begun in a second; 0 means 4000, which keeps long drills short to verify, and
 	// Unbounded as many as go.
 	PerSecond int
+	// Plain leaves the client's timing at its defaults.
+	Plain bool
 	// Client options on top of the ledger's.
 	Client []kgo.Opt
 }
@@ -74,7 +76,11 @@ func StartLedger(t testing.TB, seeds []string, topic string, opt LedgerOptions) 
 	t.Helper()
 	opt.Size = max(opt.Size, 24)
 	opt.InFlight = max(opt.InFlight, 1)
-	opts := append(ClientOptions(seeds),
+	base := ClientOptions(seeds)
+	if opt.Plain {
+		base = []kgo.Opt{kgo.SeedBrokers(seeds...)}
+	}
+	opts := append(base,
 		kgo.DefaultProduceTopic(topic),
 		kgo.RequiredAcks(kgo.AllISRAcks()),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()),
