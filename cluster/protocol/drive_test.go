@@ -199,3 +199,19 @@ func sceneAgain(d *driver) {
 	sceneLed(d)
 	d.promote(0)
 }
+
+// sceneOvertaken: epoch 1 of n0 has started, but n0 learns of it only together with the grant of epoch 2 to the last
+// node, which it promises, and which starts.
+func sceneOvertaken(d *driver) {
+	last := d.w.lim.nodes - 1
+	for _, step := range []struct{ holder, voter int }{{0, 1}, {last, 0}} {
+		d.try(func(a *action) bool { return a.kind == actGrant && a.n == step.holder })
+		d.catchUp(step.holder)
+		d.catchUp(step.voter)
+		d.try(func(a *action) bool { return a.kind == actDeliver && a.n == step.voter && a.msg.kind == msgAsk })
+		d.try(func(a *action) bool { return a.kind == actDeliver && a.n == step.holder && a.msg.kind == msgAnswer })
+		d.try(func(a *action) bool { return a.kind == actStart && a.n == step.holder })
+		d.try(func(a *action) bool { return a.kind == actCommit && a.msg.kind == msgStart })
+	}
+	d.catchUp(last)
+}

@@ -80,6 +80,7 @@ func TestExplore_SwarmKeepsInvariants(t *testing.T) {
 		{"a lost disk", rules{}, inWipe, sceneEmpty, 1000, 150},
 		{"two rivals and a restart", rules{}, inRestart, sceneRivals, 3000, 60},
 		{"lost metadata", rules{}, inRewind, sceneAgain, 3000, 90},
+		{"lost metadata, overtaken", rules{}, inRewind, sceneOvertaken, 2000, 90},
 		{"lost metadata and more epochs", rules{}, inRewind4, sceneEmpty, 1000, 150},
 		{"changes of voters", rules{}, inGrow, sceneGrown, 3000, 90},
 		{"changes of five voters", rules{}, inFive, sceneHalf, 2000, 90},
@@ -117,6 +118,7 @@ func TestExplore_EveryRuleIsNeeded(t *testing.T) {
 	for _, c := range []row{
 		{"a promise outlives a crash (I6), where metadata went back", rules{volatilePromise: true}, inRewind, sceneAgain, 12000, 90},
 		{"a promise outlives a crash (I6), where the restarted node trusts an old snapshot", rules{volatilePromise: true, staleRestart: true}, inRestart, sceneRivals, 6000, 90},
+		{"a promise binds the holder of an older lease too (I6)", rules{leadBelowPromise: true}, inRewind, sceneOvertaken, 6000, 90},
 		{"a lease dies with its process (I5)", rules{leaseOutlives: true}, inBase, sceneEmpty, 4000, 150},
 		{"a span ends at the lowest later start (I8)", rules{nextStartDecides: true}, inBase, sceneEmpty, 4000, 150},
 		{"both sets acknowledge while a change is in flight", rules{oneSetInFlight: true}, inGrow, sceneGrown, 6000, 90},

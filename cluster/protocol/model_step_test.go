@@ -184,7 +184,7 @@ func (w *world) setView(i int, m *meta) violation {
 		w.askVoters(i)
 	}
 	if m.view.Started && n.lead == nil {
-		if bad := w.lead(n); bad != "" {
+		if bad := w.lead(i); bad != "" {
 			return bad
 		}
 	}
@@ -268,8 +268,12 @@ func (w *world) reconcile(n *node, before Compared) violation {
 	return ""
 }
 
-func (w *world) lead(n *node) violation {
+func (w *world) lead(i int) violation {
+	n := &w.nodes[i]
 	v := n.view.view
+	if Serve(v.Lease, n.rep, v, w.local(i)) != nil && !w.rules.leadBelowPromise {
+		return ""
+	}
 	last, _ := v.Table.Last()
 	l, err := Lead(v.Lease.Epoch, last.Start, n.rep, n.view.conf, max(v.Floor, n.high))
 	if err != nil {

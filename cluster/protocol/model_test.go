@@ -35,6 +35,7 @@ type rules struct {
 	floorGuard        bool // a cut below the committed floor is refused, whoever wrote the records
 	leaseQuarantine   bool // records above the *lease's* epoch are quarantined, not those above the last started
 	marksSurviveEpoch bool // acknowledgements of an earlier epoch count in a later one
+	leadBelowPromise  bool // I6: a holder leads although it promised a higher epoch
 	refusedEarly      bool // a refusal closes a change before the leader has applied up to it
 	proposeUnsettled  bool // a change is proposed unsettled, and one refusal is taken for the end of all its copies
 }

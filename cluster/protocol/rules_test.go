@@ -63,6 +63,17 @@ func TestFollow_SaysWhyNot(t *testing.T) {
 	}
 }
 
+func TestServe_PromiseBindsTheHolder(t *testing.T) {
+	view := View{CaughtUp: true, Lease: lease(5), Started: true}
+	local := Local{Replica: 2, Promise: Promise{Epoch: 5}, Reconciled: Compared{5, true}}
+	checkCode(t, "all is well", Serve(lease(5), 2, view, local), 0)
+	other := lease(5)
+	other.Incarnation++
+	checkCode(t, "the lease of another life (I5)", Serve(other, 2, view, local), NotGranted)
+	local.Promise.Epoch = 6
+	checkCode(t, "a higher epoch was promised (I6)", Serve(lease(5), 2, view, local), Promised)
+}
+
 func checkCode(t *testing.T, name string, err error, want Code) {
 	t.Helper()
 	var r *Refusal
