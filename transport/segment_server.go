@@ -47,12 +47,12 @@ func (m *Mux) serveSegments(w http.ResponseWriter, r *http.Request) {
 		m.refuseSegment(w, err)
 		return
 	}
+	defer m.transfers.Add(-1) // also when the connection is cut by a panic
 	if m.transfers.Add(1) > maxTransfers {
 		err = refusef(vtop.ErrOverloaded, "node %q is sending %d segments", m.opt.Self().Name, maxTransfers)
 	} else {
 		err = m.serveSegment(w, r, from)
 	}
-	m.transfers.Add(-1)
 	if err != nil {
 		m.log.Debug("segment refused", "node", from.Name, "url", r.URL, "error", err)
 		m.refuseSegment(w, err)

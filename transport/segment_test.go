@@ -332,8 +332,9 @@ func TestFetch_GoesOnAtTheByte(t *testing.T) {
 			}
 			have += got.Bytes
 		}
-		if cuts < 2 || !bytes.Equal(buf, data) {
-			t.Errorf("%d cuts, equal %v", cuts, bytes.Equal(buf, data))
+		must(t, b.Close())
+		if left := b.transfers.Load(); cuts < 2 || left != 0 || !bytes.Equal(buf, data) {
+			t.Errorf("%d cuts, equal %v, %d places not given back", cuts, bytes.Equal(buf, data), left)
 		}
 	})
 }
@@ -446,11 +447,57 @@ func TestSegments_ManyAtOnce(t *testing.T) {
 		if n := b.Stats().Conns; n > 2*segmentConns {
 			t.Errorf("%d connections", n)
 		}
-		// Case: too many.
-		b.transfers.Store(maxTransfers)
-		if _, err := a.client.FetchRange(ctx, b.target(), s.ref, 0, make([]byte, 1)); !errors.Is(err, vtop.ErrOverloaded) {
-			t.Errorf("transfer %d: %v", maxTransfers+1, err)
-		}
-		b.transfers.Store(0)
 	})
+}
+
+// gate is a handler whose segments open one by one, as it is told.
+type gate struct {
+	*source
+	entered, open chan struct{}
+}
+
+func (g gate) OpenSegment(ctx context.Context, from Caller, seg SegmentRef) (*SegmentBytes, error) {
+	g.entered <- struct{}{}
+	<-g.open
+	return g.source.OpenSegment(ctx, from, seg)
+}
+
+func TestSegments_TooManyAreRefused(t *testing.T) {
+	w := newWorld(t, false)
+	b := w.node("b", clusterA)
+	s, _ := newSource(10)
+	g := gate{s, make(chan struct{}), make(chan struct{})}
+	b.SetHandler(Join(nil, nil, nil).WithSegments(g))
+	ctx := limit(t)
+	fetch := func(from *node) error {
+		_, err := from.client.FetchRange(ctx, b.target(), s.ref, 0, make([]byte, 10))
+		return err
+	}
+	var wg sync.WaitGroup
+	for i := range maxTransfers / segmentConns {
+		from := w.node(vtop.NodeName(fmt.Sprint("a", i)), clusterA)
+		for range segmentConns {
+			wg.Go(func() {
+				if err := fetch(from); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+	for range maxTransfers {
+		<-g.entered
+	}
+	last := w.node("z", clusterA)
+	if err := fetch(last); !errors.Is(err, vtop.ErrOverloaded) || !Retryable(err) {
+		t.Errorf("transfer %d: %v", maxTransfers+1, err)
+	}
+	close(g.open)
+	wg.Wait()
+	go func() { <-g.entered }()
+	// The others may not have given their place back yet.
+	for err := fetch(last); err != nil; err = fetch(last) {
+		if !errors.Is(err, vtop.ErrOverloaded) {
+			t.Fatal(err)
+		}
+	}
 }

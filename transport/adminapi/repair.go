@@ -51,6 +51,10 @@ type Repair struct {
 	Origin   string `json:"origin"`
 	Reason   string `json:"reason,omitempty"`
 	SealTail bool   `json:"seal_tail"`
+	// InPlace: damaged segments of a replica that is whole otherwise are replaced one by one.
+	InPlace bool `json:"in_place"`
+	// Attempts is how often it began anew, say under another leader.
+	Attempts int `json:"attempts"`
 	// MaxRate is in bytes a second; 0 means the default budget, which yields to clients.
 	MaxRate int64 `json:"max_rate"`
 

@@ -179,6 +179,22 @@ type LeaseDetail struct {
 	ConfigVersion uint64        `json:"config_version"`
 	Epochs        []EpochStart  `json:"epochs"`
 	Changes       []LeaseChange `json:"changes"`
+	// Losses are the recoveries from a lost majority, oldest first.
+	Losses []Loss `json:"losses,omitempty"`
+}
+
+// Loss is one recovery of a range from one replica: the offsets from From up to, not with, To are gone.
+type Loss struct {
+	From int64 `json:"from"`
+	To   int64 `json:"to"`
+	// Floor is what was promised until then.
+	Floor int64 `json:"floor"`
+	// Epoch is the last under which a lost record can have been written.
+	Epoch int32 `json:"epoch"`
+	// Kept is the node whose replica was kept.
+	Kept   string    `json:"kept"`
+	Reason string    `json:"reason"`
+	At     time.Time `json:"at"`
 }
 
 // EpochStart is one entry of the epoch table.
