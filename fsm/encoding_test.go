@@ -49,7 +49,7 @@ func save(t testing.TB, s *State) []byte {
 
 // everything a state holds, as plain values.
 func contents(s *State) []any {
-	out := []any{s.index, s.cluster, s.lastBroker, s.lastReplica, s.nextProducerID, s.firstEpoch}
+	out := []any{s.index, s.cluster, s.lastBroker, s.lastReplica, s.nextProducerID, s.firstEpoch, s.lastRepair}
 	for n := range s.Nodes() {
 		out = append(out, *n)
 	}
@@ -64,6 +64,9 @@ func contents(s *State) []any {
 	}
 	for stone := range s.Tombstones() {
 		out = append(out, *stone)
+	}
+	for job := range s.Repairs() {
+		out = append(out, *job)
 	}
 	return out
 }
@@ -185,6 +188,7 @@ func FuzzLoad(f *testing.F) {
 	w.lead("n1", 3)
 	f.Add(save(f, w.s))
 	f.Add(save(f, richState(&testing.T{})))
+	f.Add(save(f, repairState(&testing.T{})))
 	f.Add(save(f, NewState()))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		// The checksum would keep the fuzzer out: try the bytes as they are, and with the right one.
@@ -206,6 +210,7 @@ func TestResult_RoundTrip(t *testing.T) {
 		{},
 		{Index: 7, Refusal: refusef(CodeGap, "why")},
 		{Index: 7, Items: []Item{{Range: r0, Epoch: 3}, {Range: rangeID(2, 5), Refusal: refusef(CodeStaleEpoch, "why")}}},
+		{Items: []Item{{Range: r0, Repair: 9, Existing: true}, {Repair: 10, Refusal: refusef(CodeWhole, "why")}}},
 		{Registration: Registration{1, uuid(2), 3}, ReplicaID: 4, ConfigVersion: 5, ProducerIDs: ProducerBlock{6, 7}},
 	} {
 		b, err := EncodeResult(o)

@@ -76,23 +76,101 @@ func TestState_CheckSeesEveryBreach(t *testing.T) {
 			r.Epochs = vtop.EpochTable{{Epoch: 1, Start: 1}, {Epoch: 2, Start: 2}}
 			r.LastEpoch, r.Lease.Epoch = 2, 2
 		}), "I13: epoch table"},
-		"a log start above the floor": {edit(func(r *Range) { r.LogStart = r.Floor + 1 }), "I1: log start"},
-		"a catalogue above the floor": {edit(func(r *Range) { r.CatalogueEnd = r.Floor + 1 }), "I9: catalogue ends"},
-		"a quorum beyond the log":     {edit(func(r *Range) { r.QuorumPosition = r.LogEnd + 1 }), "quorum position"},
-		"a segment of no range":       {func(s *State) { s.segments.Set(&Segment{Range: rangeID(8, 0), End: 1}) }, "unknown range"},
-		"an empty segment":            {func(s *State) { s.segments.Set(&Segment{Range: r0, Base: 3, End: 3}) }, "I9: range"},
-		"segments that do not meet":   {func(s *State) { s.segments.Set(&Segment{Range: r0, Base: 3, End: 9, Bytes: 1, Epoch: 1}) }, "after one that ends at"},
-		"a catalogue cut short":       {func(s *State) { s.segments.Delete(&Segment{Range: r0, Base: 5}) }, "last segment ends"},
-		"a replica not in the index":  {func(s *State) { s.held.PopMin() }, "not in the index"},
-		"an index that lags":          {func(s *State) { s.held.Set(nodeReplica{"n1", r0, 99}) }, "index of"},
-		"a tombstone without burial":  {func(s *State) { s.tombstones.Set(&Tombstone{Topic: uuid(7)}) }, "tombstones"},
-		"producer ids that went back": {func(s *State) { s.nextProducerID = 0 }, "next producer id"},
+		"a log start above the floor":         {edit(func(r *Range) { r.LogStart = r.Floor + 1 }), "I1: log start"},
+		"a catalogue above the floor":         {edit(func(r *Range) { r.CatalogueEnd = r.Floor + 1 }), "I9: catalogue ends"},
+		"a quorum beyond the log":             {edit(func(r *Range) { r.QuorumPosition = r.LogEnd + 1 }), "quorum position"},
+		"a segment of no range":               {func(s *State) { s.segments.Set(&Segment{Range: rangeID(8, 0), End: 1}) }, "unknown range"},
+		"an empty segment":                    {func(s *State) { s.segments.Set(&Segment{Range: r0, Base: 3, End: 3}) }, "I9: range"},
+		"segments that do not meet":           {func(s *State) { s.segments.Set(&Segment{Range: r0, Base: 3, End: 9, Bytes: 1, Epoch: 1}) }, "after one that ends at"},
+		"a catalogue cut short":               {func(s *State) { s.segments.Delete(&Segment{Range: r0, Base: 5}) }, "last segment ends"},
+		"a replica not in the index":          {func(s *State) { s.held.PopMin() }, "not in the index"},
+		"an index that lags":                  {func(s *State) { s.held.Set(nodeReplica{"n1", r0, 99}) }, "index of"},
+		"a tombstone without burial":          {func(s *State) { s.tombstones.Set(&Tombstone{Topic: uuid(7)}) }, "tombstones"},
+		"producer ids that went back":         {func(s *State) { s.nextProducerID = 0 }, "next producer id"},
+		"a history of recoveries without end": {edit(func(r *Range) { r.LostOffsets = make([]LostOffsets, MaxLostOffsets+1) }), "I13: history"},
+		"a loss that covers too little":       {edit(func(r *Range) { r.LostOffsets = []LostOffsets{{From: 1, To: 2, Floor: 3}} }), "lost offsets"},
 	} {
 		bad := good.fork()
 		c.breach(bad)
 		if err := bad.Check(); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: error %v, want one that says %q", name, err, c.want)
 		}
+	}
+}
+
+// The same for repair jobs: 1 is active, with a replica of its own; 2 failed; 3 is done.
+func TestState_CheckSeesEveryBreachOfRepairs(t *testing.T) {
+	w := newWorld(t)
+	w.lead("n1", 0)
+	w.submit(requestTo("n4"))
+	w.adopt(1)
+	w.submit(requestTo("n5"))
+	w.step(2, RepairFailed, failed)
+	holes := requestTo("n3")
+	holes.Holes = true
+	w.submit(holes)
+	w.step(3, RepairDone, whole)
+	good := w.s
+	edit := func(id RepairID, change func(j *RepairJob)) func(*State) {
+		return func(s *State) {
+			old, _ := s.Repair(id)
+			j := old.clone()
+			change(j)
+			s.repairs.Set(j)
+		}
+	}
+	job := func(id RepairID) *RepairJob { j, _ := good.Repair(id); return j }
+	for name, c := range map[string]struct {
+		breach func(*State)
+		want   string
+	}{
+		"an id never minted":             {func(s *State) { s.lastRepair = 2 }, "repair 3 of 2"},
+		"a step unknown":                 {edit(2, func(j *RepairJob) { j.Step = 99 }), "step 99"},
+		"no step version":                {edit(1, func(j *RepairJob) { j.StepVersion = 0 }), "version 0"},
+		"attempts without end":           {edit(1, func(j *RepairJob) { j.Attempts = MaxRepairAttempts + 1 }), "attempts 101"},
+		"sources without end":            {edit(2, func(j *RepairJob) { j.DroppedSources = make([]DroppedSource, MaxRepairSources+1) }), "I13: repair 2"},
+		"an active job of no range":      {edit(1, func(j *RepairJob) { j.Range = rangeID(8, 0) }), "range known false"},
+		"an active job to no node":       {edit(1, func(j *RepairJob) { j.Destination = "n9" }), "node known false"},
+		"an active job that ended":       {edit(1, func(j *RepairJob) { j.Ended = 3 }), "ended at index 3"},
+		"an active job with an outcome":  {edit(1, func(j *RepairJob) { j.Outcome = OutcomeWhole }), "outcome 1"},
+		"another's replica":              {edit(1, func(j *RepairJob) { j.Replica = 1 }), "I10: works for replica 1"},
+		"a replica that is not there":    {edit(1, func(j *RepairJob) { j.Replica = 99 }), "I10: works for replica 99"},
+		"two active jobs of one kind":    {func(s *State) { s.lastRepair = 4; j := job(1).clone(); j.ID = 4; s.setRepair(j) }, "not the only active one"},
+		"ended, nobody knows when":       {edit(2, func(j *RepairJob) { j.Ended = 0 }), "I12: repair 2"},
+		"ended without an outcome":       {edit(2, func(j *RepairJob) { j.Outcome = OutcomeNone }), "I12: repair 2"},
+		"failed and whole":               {edit(2, func(j *RepairJob) { j.Outcome = OutcomeWhole }), "I12: repair 2"},
+		"whole without a vote":           {edit(3, func(j *RepairJob) { j.Voter = false }), "I12: repair 3"},
+		"whole with a gap":               {edit(3, func(j *RepairJob) { j.Gap = 4 }), "I12: repair 3"},
+		"an ended job out of the order":  {func(s *State) { s.ended.PopMin() }, "not in the order of endings"},
+		"an active job out of the index": {func(s *State) { s.repairsTo.PopMin() }, "not in the index of"},
+		"an index of ranges that lags":   {func(s *State) { s.repairing.Set(rangeRepair{r0, "n2", 9}) }, "2 by range"},
+		"an index of nodes that lags":    {func(s *State) { s.repairsTo.Set(nodeRepair{"n2", 9}) }, "2 by node"},
+		"an order of endings that lags":  {func(s *State) { s.ended.Set(endedRepair{1, 9}) }, "3 in order"},
+		"more ended jobs than are kept":  {func(s *State) { fillEnded(s, MaxEndedRepairs) }, "I13: 1 active repairs, 1002 ended"},
+		"a destination that is gone":     {func(s *State) { n, _ := s.Node("n4"); c := *n; c.State = NodeGone; s.nodes.Set(&c) }, "gone"},
+		"a replica that may have forgotten": {func(s *State) {
+			old, _ := s.Range(r0)
+			r := old.clone()
+			r.Replicas = slices.Clone(r.Replicas)
+			r.Replicas[3].Lost = "x"
+			s.ranges.Set(r)
+		}, "I10: works for replica"},
+	} {
+		bad := good.fork()
+		c.breach(bad)
+		if err := bad.Check(); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: error %v, want one that says %q", name, err, c.want)
+		}
+	}
+}
+
+// fillEnded puts n more ended jobs into a state, past every rule.
+func fillEnded(s *State, n int) {
+	for range n {
+		s.lastRepair++
+		s.setRepair(&RepairJob{
+			ID: s.lastRepair, Step: RepairCancelled, StepVersion: 1, Attempts: 1, Ended: 1, RepairProgress: RepairProgress{Outcome: OutcomeCancelled},
+		})
 	}
 }
 

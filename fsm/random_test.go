@@ -33,6 +33,9 @@ func randomCommand(s *State, choose chooser) Command {
 	if choose(12) == 0 {
 		return randomNodeCommand(s, choose, names)
 	}
+	if choose(4) == 0 {
+		return randomRepairCommand(s, pick(choose, ranges), choose)
+	}
 	return randomRangeCommand(s, pick(choose, ranges), choose)
 }
 
@@ -149,6 +152,93 @@ func randomGrant(s *State, r *Range, choose chooser) Command {
 	return &GrantLeases{Items: []Grant{g}}
 }
 
+func randomRepairCommand(s *State, r *Range, choose chooser) Command {
+	nodes := slices.Collect(s.Nodes())
+	jobs := slices.Collect(s.Repairs())
+	switch n := choose(24); {
+	case n == 0:
+		return &SetHeal{Paused: choose(3) == 0, Why: "test"}
+	case n == 1:
+		return &RemoveNode{Name: pick(choose, nodes).Name}
+	case n == 2:
+		from := max(0, r.LogStart+vtop.Offset(choose(20)-2))
+		return &RecoverRange{
+			Range: r.ID, Keep: pick(choose, r.Replicas).ID, Config: r.ConfigVersion, Epoch: r.LastEpoch, From: from, To: max(from, r.Floor), Reason: "test",
+		}
+	case n == 3 && len(jobs) > 0:
+		return &CancelRepairs{IDs: []RepairID{pick(choose, jobs).ID}, Reason: "test"}
+	case n < 18 && s.ActiveRepairCount() > 0:
+		active := slices.DeleteFunc(jobs, func(j *RepairJob) bool { return !j.Active() })
+		return randomUpdate(s, pick(choose, active), choose)
+	}
+	q := RepairRequest{Range: r.ID, Destination: pick(choose, nodes).Name, Origin: RepairOrigin(1 + choose(4)), Holes: choose(4) == 0}
+	if choose(3) == 0 {
+		q.Replace = pick(choose, r.Replicas).Node
+	}
+	return &SubmitRepairs{Items: []RepairRequest{q}}
+}
+
+func randomUpdate(s *State, j *RepairJob, choose chooser) Command {
+	n, _ := s.Node(j.Destination)
+	u := RepairUpdate{ID: j.ID, StepVersion: max(1, j.StepVersion-uint64(choose(10)/9)), Progress: j.RepairProgress}
+	u.Step = min(j.Step+RepairStep(choose(2)), RepairFailed)
+	p := &u.Progress
+	p.BytesDone++
+	if r, _ := s.Range(j.Range); p.Replica == 0 || choose(6) == 0 {
+		if rep, ok := r.On(j.Destination); ok {
+			p.Replica = rep.ID
+		}
+	}
+	switch choose(12) {
+	case 0:
+		u.Step, p.LastError = RepairSealing, "test"
+	case 1:
+		u.Step, p.Outcome, p.Cause = RepairFailed, OutcomeFailed, "test"
+	case 2:
+		u.Step, p.Outcome, p.Cause, p.Gap = RepairDone, OutcomeGap, "test", 3
+	}
+	if u.Step == RepairDone && p.Outcome == OutcomeNone {
+		p.Outcome, p.Voter, p.Floor, p.LogEnd = OutcomeWhole, true, 5, 6
+	}
+	return &UpdateRepairs{Node: n.Name, Incarnation: n.Incarnation, Items: []RepairUpdate{u}}
+}
+
+// stepRepairs: a job changes only while it is active, moves forward or says that it begins anew, and is only forgotten when it has
+// ended; ids are never used again.
+func stepRepairs(from, to *State) error {
+	for old := range from.Repairs() {
+		j, ok := to.Repair(old.ID)
+		if !ok {
+			if old.Active() || to.ended.Len() < MaxEndedRepairs {
+				return fmt.Errorf("repair %d was forgotten", old.ID)
+			}
+			continue
+		}
+		switch {
+		case j == old:
+		case !old.Active():
+			return fmt.Errorf("repair %d had ended and became %+v", old.ID, j)
+		case j.Range != old.Range || j.Destination != old.Destination || j.Created != old.Created:
+			return fmt.Errorf("repair %+v became %+v", old, j)
+		case j.StepVersion != old.StepVersion && j.StepVersion != old.StepVersion+1, j.StepVersion == old.StepVersion && j.Step != old.Step:
+			return fmt.Errorf("repair %d: step version %d→%d, step %s→%s", j.ID, old.StepVersion, j.StepVersion, old.Step, j.Step)
+		case (j.Step < old.Step) && j.Attempts != old.Attempts+1:
+			return fmt.Errorf("repair %d went from %s to %s in attempt %d", j.ID, old.Step, j.Step, j.Attempts)
+		case j.Outcome == OutcomeWhole:
+			r, _ := to.Range(j.Range)
+			if rep, ok := r.VoterOn(j.Destination); !ok || rep.ID != j.Replica {
+				return fmt.Errorf("I12: repair %d calls replica %d whole, the voter is %d", j.ID, j.Replica, rep.ID)
+			}
+		}
+	}
+	for j := range to.Repairs() {
+		if _, ok := from.Repair(j.ID); !ok && j.ID <= from.lastRepair {
+			return fmt.Errorf("repair id %d was used again", j.ID)
+		}
+	}
+	return nil
+}
+
 // history remembers what must hold from state to state.
 type history struct {
 	brokers map[vtop.NodeName]vtop.BrokerID
@@ -195,6 +285,9 @@ func (h *history) step(from, to *State, out Outcome) error {
 		}
 		h.epochs[name] = item.Epoch
 	}
+	if err := stepRepairs(from, to); err != nil {
+		return err
+	}
 	for old := range from.Ranges() {
 		r, ok := to.Range(old.ID)
 		if !ok {
@@ -211,15 +304,19 @@ func (h *history) step(from, to *State, out Outcome) error {
 }
 
 func stepRange(from, to *State, old, r *Range) error {
+	kept, recovered := vtop.Offset(1<<63-1), false // offsets below kept were not given up in this step
+	if n := len(r.LostOffsets); n > 0 && r.LostOffsets[n-1].Index == to.index {
+		kept, recovered = r.LostOffsets[n-1].From, true
+	}
 	switch {
-	case r.Floor < old.Floor, r.LogStart < old.LogStart, r.CatalogueEnd < old.CatalogueEnd:
+	case r.Floor < min(old.Floor, kept), r.LogStart < old.LogStart, !recovered && r.CatalogueEnd < old.CatalogueEnd:
 		return fmt.Errorf("I7: floor %d→%d, log start %d→%d, catalogue end %d→%d", old.Floor, r.Floor, old.LogStart, r.LogStart, old.CatalogueEnd, r.CatalogueEnd)
 	case r.ConfigVersion < old.ConfigVersion, r.LastEpoch < old.LastEpoch:
 		return fmt.Errorf("configuration %d→%d, last epoch %d→%d", old.ConfigVersion, r.ConfigVersion, old.LastEpoch, r.LastEpoch)
 	case r.Lease != old.Lease && r.Lease.Holder != "" && r.Lease.Epoch <= old.LastEpoch:
 		return fmt.Errorf("I5: lease %+v came after epoch %d", r.Lease, old.LastEpoch)
 	}
-	for o := r.LogStart; o < old.Floor; o++ { // what is promised has one history, for ever
+	for o := r.LogStart; o < min(old.Floor, kept); o++ { // what is promised has one history, for ever
 		a, okA := old.Epochs.At(o)
 		b, okB := r.Epochs.At(o)
 		if okA && (a != b || !okB) {
@@ -227,11 +324,30 @@ func stepRange(from, to *State, old, r *Range) error {
 		}
 	}
 	for seg := range from.Catalogue(r.ID) {
-		if now, ok := to.Segment(r.ID, seg.Base); seg.End > r.LogStart && (!ok || *now != *seg) {
+		if now, ok := to.Segment(r.ID, seg.Base); seg.End > r.LogStart && seg.End <= kept && (!ok || *now != *seg) {
 			return fmt.Errorf("I9: segment %+v became %+v", *seg, now)
 		}
 	}
+	if recovered {
+		return stepRecovered(old, r, kept)
+	}
 	return stepVoters(old, r)
+}
+
+// stepRecovered: what a recovery gives up is written down, and nobody goes on as if nothing had been.
+func stepRecovered(old, r *Range, kept vtop.Offset) error {
+	lost := r.LostOffsets[len(r.LostOffsets)-1]
+	rep, known := old.Replica(r.Replicas[0].ID)
+	if len(r.Replicas) != 1 || !known || rep.Lost != "" || r.Lease.Holder != "" || r.ConfigVersion == old.ConfigVersion {
+		return fmt.Errorf("I10: recovered %+v", r)
+	}
+	if lost.From != kept || lost.To < old.Floor || lost.Floor != old.Floor || r.Floor != min(old.Floor, kept) {
+		return fmt.Errorf("I1: lost %+v, floor %d→%d", lost, old.Floor, r.Floor)
+	}
+	if table, err := r.Epochs.With(r.LastEpoch+1, kept); err != nil || kept < r.Floor {
+		return fmt.Errorf("no epoch can start at %d: table %v, floor %d: %v", kept, table, r.Floor, err)
+	}
+	return nil
 }
 
 // stepVoters: voters change one at a time, and only after the last change has settled.
