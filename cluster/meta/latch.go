@@ -74,16 +74,12 @@ func (c *complain) say(text string, args ...any) {
 }
 
 // backoff doubles a pause up to a limit.
-type backoff struct{ next, first, limit time.Duration }
+type backoff struct{ next, limit time.Duration }
 
-func newBackoff(first, limit time.Duration) *backoff {
-	return &backoff{next: first, first: first, limit: limit}
-}
+func newBackoff(first, limit time.Duration) *backoff { return &backoff{next: first, limit: limit} }
 
 func (b *backoff) pause() time.Duration {
 	d := b.next
 	b.next = min(b.next*2, b.limit)
 	return d
 }
-
-func (b *backoff) reset() { b.next = b.first }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -419,6 +420,35 @@ func TestMeta_FailoverTimes(t *testing.T) {
 		t.Logf("raft leader %s killed, %s leads with its barrier applied after %s", old.name, next.name, time.Since(start).Round(time.Millisecond))
 		old.start()
 		w.joined(string(old.name))
+	}
+}
+
+// Raft's log is bounded in bytes, and a node that comes when its beginning is gone gets a snapshot.
+func TestMeta_LogIsBoundedInBytes(t *testing.T) {
+	w := newWorld(t, 1, "a", "b")
+	w.tune = func(c *Config) { c.SnapshotBytes, c.TrailingBytes, c.TrailingLogs = 64<<10, 64<<10, 300 }
+	w.startAll("a")
+	w.joined("a")
+	a := w.box("a")
+	rack := strings.Repeat("r", 200)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	for i := range 400 {
+		r := fmt.Sprint(rack, i)
+		if _, err := a.meta.Propose(ctx, &fsm.UpdateNode{Name: "a", Rack: &r}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := a.meta.server.Load()
+	w.until("a snapshot for the bytes alone", func() bool { return s.raft.Stats()["last_snapshot_index"] != "0" })
+	w.until("the log has been cut", func() bool {
+		first, err := a.meta.db().bolt.FirstIndex()
+		return err == nil && first > 1
+	})
+	w.startAll("b")
+	w.joined("b")
+	if n, ok := w.box("b").fsm.State().Node("a"); !ok || n.Rack != rack+"399" {
+		t.Fatalf("b has %+v", n)
 	}
 }
 

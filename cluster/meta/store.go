@@ -132,6 +132,11 @@ func cutLast(s string, sep byte) (before, after string, ok bool) {
 
 func (s *stores) close() error { return s.bolt.Close() }
 
+// SetAside moves raft.db and the snapshots of a stopped node out of the way and says where to: the remedy for
+// ErrBadRaftDB. At its next start the node is a new Raft server, and syncs from the others; it cannot be undone, since
+// the old server is then replaced. The only node of a cluster must not do this: its metadata would be gone.
+func SetAside(raftDir string) (string, error) { return setAside(raftDir, time.Now()) }
+
 // setAside moves raft.db and the snapshots into a sub-directory of their own, for an operator to look at, and
 // durably so. The stores must be closed. The next openStores makes a new server.
 func setAside(dir string, now time.Time) (string, error) {
