@@ -130,7 +130,7 @@ func (e *Engine) prepare(ctx context.Context, ask protocol.Ask) (*storage.Log, p
 		err = s.reconcile(ctx, st, rg, log)
 	}
 	if err != nil {
-		return nil, promised{err: err, told: protocol.NoOffset}
+		return nil, refusal(ask, log, err)
 	}
 	if err := protocol.Fence(ask, e.viewOf(st, rg), s.local(mine)); err != nil {
 		return nil, refusal(ask, log, err)
