@@ -62,6 +62,7 @@ func TestFailover_KillHolderThatIsRaftLeaderTenTimes(t *testing.T) {
 func killTenTimes(t *testing.T, c *harness.Cluster, victim func() *harness.Node) {
 	t.Helper()
 	ledger := harness.StartLedger(t, c.Bootstrap(), "ledger", harness.LedgerOptions{Ranges: 1, Size: 512, InFlight: 64, PerSecond: harness.Unbounded})
+	observer := harness.StartObserver(t, c.Bootstrap(), "ledger")
 	ledger.WaitMore(100, 30*time.Second)
 	var epoch int32
 	for round := range 10 {
@@ -82,8 +83,7 @@ func killTenTimes(t *testing.T, c *harness.Cluster, victim func() *harness.Node)
 		n.Start()
 		n.WaitReady()
 	}
-	acks := ledger.Stop(60 * time.Second)
-	c.VerifyLedger("ledger", acks)
+	observer.Check(c.VerifyLedger("ledger", ledger.Stop(60*time.Second)))
 }
 
 // I5: a holder that restarts well inside its lease time acknowledges nothing under its old epoch, also where it is

@@ -3,6 +3,7 @@
 package cluster
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -60,13 +61,16 @@ func replicaOf(c *harness.Cluster, topic string, node *harness.Node) (adminapi.R
 func statusNames(t *testing.T, from *harness.Node, what string, check func(*adminapi.Status) error) {
 	t.Helper()
 	harness.Eventually(t, 60*time.Second, what, func() error {
+		out, errOut, code := from.Ctl("status", "-o", "json")
 		s := new(adminapi.Status)
-		if err := from.Get("/v1/status", s); err != nil {
-			return err
+		if err := json.Unmarshal([]byte(out), s); err != nil {
+			return fmt.Errorf("vtopctl status: exit %d: %w: %s", code, err, errOut)
 		}
 		return check(s)
 	})
-	from.Ctl("status") // the table too must not fail on what it has to draw
+	if out, errOut, code := from.Ctl("status"); code > 1 {
+		t.Errorf("vtopctl status as a table: exit %d: %s%s", code, out, errOut)
+	}
 }
 
 // I10: a node that lost its whole disk, or its store but not its metadata, comes back under its old name. It votes
@@ -254,6 +258,8 @@ func TestWipe_RestoredFromAnOldCopy(t *testing.T) {
 	removeAll(t, victim.Dir)
 	copyDir(t, backup, victim.Dir)
 	victim.Start()
+	holder, _ := c.Holder("ledger", 0)
+	statusNames(t, holder, "the restored copy in status", func(s *adminapi.Status) error { return lostNamed(s, victim) })
 	c.Eventually(90*time.Second, "a new voter on "+victim.Name, func() error { return newVoter(c, victim, old) })
 	ledger.WaitMore(200, 60*time.Second)
 	c.VerifyLedger("ledger", ledger.Stop(60*time.Second))

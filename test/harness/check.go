@@ -72,10 +72,6 @@ const NotInLedger = 0
 
 // CheckLedger holds what was read against what was acknowledged: K1, K2, K4, and the order within each range.
 func CheckLedger(acks []Ack, read []Read) error {
-	type place struct {
-		r      int32
-		offset int64
-	}
 	var errs []error
 	at := map[place]uint64{}
 	byID := map[uint64]place{}
@@ -109,8 +105,8 @@ func CheckLedger(acks []Ack, read []Read) error {
 }
 
 // VerifyLedger waits until all replicas have caught up, reads everything back and fails the test on any breach
-// of K1 to K5.
-func (c *Cluster) VerifyLedger(topic string, acks []Ack) {
+// of K1 to K5. It returns what stands in the topic.
+func (c *Cluster) VerifyLedger(topic string, acks []Ack) []Read {
 	c.T.Helper()
 	leases := c.WaitCaughtUp(topic, 60*time.Second)
 	ends := map[int32]int64{}
@@ -125,6 +121,7 @@ func (c *Cluster) VerifyLedger(topic string, acks []Ack) {
 		c.T.Error(err)
 	}
 	c.T.Logf("%d records acknowledged, %d read back, %d ranges compared on disk", len(acks), len(read), len(leases))
+	return read
 }
 
 // VerifyReadable is VerifyLedger for a cluster in which replicas are missing: what the serving leaders have is read
@@ -239,6 +236,9 @@ func belowFloor(b []byte, floor int64) []byte {
 	}
 	return b[:len(b)-len(rest)]
 }
+
+// WholeBatches is the length of the whole, good batches at the start of a segment.
+func WholeBatches(b []byte) int { return len(belowFloor(b, 1<<62)) }
 
 func (c *Cluster) topicID(name string) (string, error) {
 	for _, n := range c.Running() {
