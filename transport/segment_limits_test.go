@@ -188,6 +188,39 @@ func TestSegments_RequestsCostNothing(t *testing.T) {
 	}
 }
 
+// TestSegments_LargeOnesAreNeverHeld: a segment of 2 GiB, read to the end or left in the middle, costs the
+// source one step.
+func TestSegments_LargeOnesAreNeverHeld(t *testing.T) {
+	w := newWorld(t, false)
+	a, b := w.node("a", clusterA), w.node("b", clusterA)
+	s := &source{ref: segment, size: 2 << 30, log: readerAt(func(p []byte, _ int64) (int, error) { return len(p), nil })}
+	s.ref.Size = s.size
+	b.SetHandler(Join(nil, nil, nil).WithSegments(s))
+	path, query := s.ref.url(false)
+	grown := growth(func() {
+		for range 8 {
+			got, err := a.client.FetchRange(limit(t), b.target(), s.ref, s.size-10, make([]byte, 10))
+			must(t, err)
+			if got.Size != s.size {
+				t.Errorf("%+v", got)
+			}
+			// Case: all of it is asked for, and the connection closed after a little.
+			c := raw(t, b.Addr())
+			_, err = fmt.Fprintf(c, "GET %s?%s HTTP/1.1\r\nHost: b\r\nVtop-Protocol: 1\r\nVtop-From: a\r\nVtop-Generation: 0\r\nVtop-Incarnation: 0\r\nVtop-Cluster: %s\r\n\r\n", path, query, clusterA)
+			must(t, err)
+			_, err = io.CopyN(io.Discard, c, 3*SegmentStep)
+			must(t, errors.Join(err, c.Close()))
+		}
+		must(t, b.Close())
+	})
+	if grown > 64<<20 {
+		t.Errorf("%d MiB allocated", grown>>20)
+	}
+	if s.opened.Load() != 16 || s.released.Load() != 16 {
+		t.Errorf("%d opened, %d released", s.opened.Load(), s.released.Load())
+	}
+}
+
 // empty is a handler that opens nothing and says nothing of it.
 type empty struct {
 	Refuser
