@@ -264,16 +264,10 @@ func (e *Engine) turnLeader(s *slot, st *fsm.State, rg *fsm.Range, mine fsm.Repl
 	if dropped == rg.Lease.Epoch {
 		return // given up: the release is on its way
 	}
-	if log == nil || log.Err() != nil || log.ReplicaID() != mine.ID {
-		e.giveUp(s, rg.Lease.Epoch, errors.New("the epoch started, but its log is not open"))
-		return
-	}
-	ld, err := s.lead(rg, mine.ID, log, st.Index())
-	if end := log.End(); err == nil && (end != ld.start || log.Durable() != end) {
-		// An earlier proposal, thought lost, was taken after the log had grown by a longer voter's records: they lie beyond
-		// the start, and to append behind them would give their offsets a second meaning (I2).
-		ld.end(nil)
-		err = fmt.Errorf("epoch %d started at %d, but this log ends at %d", ld.epoch, ld.start, end)
+	err := e.mayLead(s, st, rg, mine, log)
+	var ld *leadership
+	if err == nil {
+		ld, err = s.lead(rg, mine.ID, log, st.Index())
 	}
 	if err != nil {
 		e.log.Error("cannot lead", "range", st.RangeName(s.r), "epoch", rg.Lease.Epoch, "error", err)
@@ -282,7 +276,6 @@ func (e *Engine) turnLeader(s *slot, st *fsm.State, rg *fsm.Range, mine fsm.Repl
 	}
 	s.mu.Lock()
 	s.promotion = nil
-	s.reconciled = protocol.Compared{Epoch: rg.Lease.Epoch, Started: true}
 	s.becomeLocked(RoleLeading, "")
 	s.mu.Unlock()
 	s.leading.Store(ld)
@@ -290,6 +283,25 @@ func (e *Engine) turnLeader(s *slot, st *fsm.State, rg *fsm.Range, mine fsm.Repl
 	ld.applied(rg)
 	ld.acknowledge(ld.self, log.Durable())
 	e.watches.moved(s.r)
+}
+
+// mayLead looks whether the log is the one with which the epoch started.
+func (e *Engine) mayLead(s *slot, st *fsm.State, rg *fsm.Range, mine fsm.Replica, log *storage.Log) error {
+	if log == nil || log.ReplicaID() != mine.ID {
+		return errors.New("the epoch started, but its log is not open")
+	}
+	start, _ := rg.Epochs.Last()
+	if end, durable, _ := log.Position(); end != start.Start || durable != end {
+		// An earlier proposal, thought lost, was taken after the log had grown by a longer voter's records: they lie beyond
+		// the start, and to append behind them would give their offsets a second meaning (I2).
+		return fmt.Errorf("epoch %d started at %d, but this log ends at %d (durable %d)", rg.Lease.Epoch, start.Start, end, durable)
+	}
+	s.mu.Lock()
+	if s.reconciled.Epoch == rg.Lease.Epoch {
+		s.reconciled.Started = true // the log ends where the epoch starts: the new entry of the table changes nothing
+	}
+	s.mu.Unlock()
+	return protocol.Serve(rg.Lease, mine.ID, e.viewOf(st, rg), s.local(mine))
 }
 
 // stopLeading ends the leadership if there is one.
