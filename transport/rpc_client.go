@@ -195,14 +195,14 @@ func checkAnswer(to Target, header http.Header, c *conn) error {
 }
 
 // call makes one call and translates its error.
-func call[Req, Resp any](ctx context.Context, to Target, what string, req *Req, do func(context.Context, *Req) (*Resp, error)) (*Resp, error) {
+func call[Req, Resp any](ctx context.Context, to Target, what string, req *Req, do func(context.Context, *connect.Request[Req]) (*connect.Response[Resp], error)) (*Resp, error) {
 	ctx, cancel := context.WithTimeout(context.WithValue(ctx, targetKey{}, to), maxCallTime)
 	defer cancel()
-	resp, err := do(ctx, req)
+	resp, err := do(ctx, connect.NewRequest(req))
 	if err != nil {
 		return nil, fmt.Errorf("%s to %s: %w", what, to, unwire(err))
 	}
-	return resp, nil
+	return resp.Msg, nil
 }
 
 // unwire gives a failed call its identity.

@@ -196,16 +196,16 @@ func (m *Mux) wireError(err error) error {
 }
 
 // answer calls one method of the handler.
-func answer[Req, Resp any](ctx context.Context, m *Mux, req *Req, call func(context.Context, Caller, *Req) (*Resp, error)) (*Resp, error) {
+func answer[Req, Resp any](ctx context.Context, m *Mux, req *connect.Request[Req], call func(context.Context, Caller, *Req) (*Resp, error)) (*connect.Response[Resp], error) {
 	from, ok := ctx.Value(callerKey{}).(Caller)
 	if !ok {
 		return nil, m.wireError(errors.New("call that passed no gate"))
 	}
-	resp, err := call(ctx, from, req)
+	resp, err := call(ctx, from, req.Msg)
 	if err != nil {
 		return nil, m.wireError(err)
 	}
-	return resp, nil
+	return connect.NewResponse(resp), nil
 }
 
 // service is the handler as connect wants it.
@@ -215,43 +215,43 @@ var _ peerpbconnect.PeerServiceHandler = service{}
 
 func (s service) h() Handler { return *s.m.handler.Load() }
 
-func (s service) Identify(ctx context.Context, req *peerpb.IdentifyRequest) (*peerpb.IdentifyResponse, error) {
+func (s service) Identify(ctx context.Context, req *connect.Request[peerpb.IdentifyRequest]) (*connect.Response[peerpb.IdentifyResponse], error) {
 	return answer(ctx, s.m, req, s.h().Identify)
 }
 
-func (s service) Pledge(ctx context.Context, req *peerpb.PledgeRequest) (*peerpb.PledgeResponse, error) {
+func (s service) Pledge(ctx context.Context, req *connect.Request[peerpb.PledgeRequest]) (*connect.Response[peerpb.PledgeResponse], error) {
 	return answer(ctx, s.m, req, s.h().Pledge)
 }
 
-func (s service) Join(ctx context.Context, req *peerpb.JoinRequest) (*peerpb.JoinResponse, error) {
+func (s service) Join(ctx context.Context, req *connect.Request[peerpb.JoinRequest]) (*connect.Response[peerpb.JoinResponse], error) {
 	return answer(ctx, s.m, req, s.h().Join)
 }
 
-func (s service) Propose(ctx context.Context, req *peerpb.ProposeRequest) (*peerpb.ProposeResponse, error) {
+func (s service) Propose(ctx context.Context, req *connect.Request[peerpb.ProposeRequest]) (*connect.Response[peerpb.ProposeResponse], error) {
 	return answer(ctx, s.m, req, s.h().Propose)
 }
 
-func (s service) ReadIndex(ctx context.Context, req *peerpb.ReadIndexRequest) (*peerpb.ReadIndexResponse, error) {
+func (s service) ReadIndex(ctx context.Context, req *connect.Request[peerpb.ReadIndexRequest]) (*connect.Response[peerpb.ReadIndexResponse], error) {
 	return answer(ctx, s.m, req, s.h().ReadIndex)
 }
 
-func (s service) Fence(ctx context.Context, req *peerpb.FenceRequest) (*peerpb.FenceResponse, error) {
+func (s service) Fence(ctx context.Context, req *connect.Request[peerpb.FenceRequest]) (*connect.Response[peerpb.FenceResponse], error) {
 	return answer(ctx, s.m, req, s.h().Fence)
 }
 
-func (s service) LogEnds(ctx context.Context, req *peerpb.LogEndsRequest) (*peerpb.LogEndsResponse, error) {
+func (s service) LogEnds(ctx context.Context, req *connect.Request[peerpb.LogEndsRequest]) (*connect.Response[peerpb.LogEndsResponse], error) {
 	return answer(ctx, s.m, req, s.h().LogEnds)
 }
 
-func (s service) ReadLog(ctx context.Context, req *peerpb.ReadLogRequest) (*peerpb.ReadLogResponse, error) {
+func (s service) ReadLog(ctx context.Context, req *connect.Request[peerpb.ReadLogRequest]) (*connect.Response[peerpb.ReadLogResponse], error) {
 	return answer(ctx, s.m, req, s.h().ReadLog)
 }
 
-func (s service) Drain(ctx context.Context, req *peerpb.DrainRequest) (*peerpb.DrainResponse, error) {
+func (s service) Drain(ctx context.Context, req *connect.Request[peerpb.DrainRequest]) (*connect.Response[peerpb.DrainResponse], error) {
 	return answer(ctx, s.m, req, s.h().Drain)
 }
 
-func (s service) TransferLease(ctx context.Context, req *peerpb.TransferLeaseRequest) (*peerpb.TransferLeaseResponse, error) {
+func (s service) TransferLease(ctx context.Context, req *connect.Request[peerpb.TransferLeaseRequest]) (*connect.Response[peerpb.TransferLeaseResponse], error) {
 	return answer(ctx, s.m, req, s.h().TransferLease)
 }
 
@@ -262,22 +262,22 @@ var _ peerpbconnect.RepairServiceHandler = repairService{}
 
 func (s repairService) h() SegmentHandler { return *s.m.handler.Load() }
 
-func (s repairService) SealTail(ctx context.Context, req *peerpb.SealTailRequest) (*peerpb.SealTailResponse, error) {
+func (s repairService) SealTail(ctx context.Context, req *connect.Request[peerpb.SealTailRequest]) (*connect.Response[peerpb.SealTailResponse], error) {
 	return answer(ctx, s.m, req, s.h().SealTail)
 }
 
-func (s repairService) PinSegments(ctx context.Context, req *peerpb.PinSegmentsRequest) (*peerpb.PinSegmentsResponse, error) {
+func (s repairService) PinSegments(ctx context.Context, req *connect.Request[peerpb.PinSegmentsRequest]) (*connect.Response[peerpb.PinSegmentsResponse], error) {
 	return answer(ctx, s.m, req, s.h().PinSegments)
 }
 
-func (s repairService) ReleasePin(ctx context.Context, req *peerpb.ReleasePinRequest) (*peerpb.ReleasePinResponse, error) {
+func (s repairService) ReleasePin(ctx context.Context, req *connect.Request[peerpb.ReleasePinRequest]) (*connect.Response[peerpb.ReleasePinResponse], error) {
 	return answer(ctx, s.m, req, s.h().ReleasePin)
 }
 
-func (s repairService) AddLearner(ctx context.Context, req *peerpb.AddLearnerRequest) (*peerpb.AddLearnerResponse, error) {
+func (s repairService) AddLearner(ctx context.Context, req *connect.Request[peerpb.AddLearnerRequest]) (*connect.Response[peerpb.AddLearnerResponse], error) {
 	return answer(ctx, s.m, req, s.h().AddLearner)
 }
 
-func (s repairService) ReportDamage(ctx context.Context, req *peerpb.ReportDamageRequest) (*peerpb.ReportDamageResponse, error) {
+func (s repairService) ReportDamage(ctx context.Context, req *connect.Request[peerpb.ReportDamageRequest]) (*connect.Response[peerpb.ReportDamageResponse], error) {
 	return answer(ctx, s.m, req, s.h().ReportDamage)
 }

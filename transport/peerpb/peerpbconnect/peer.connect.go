@@ -64,25 +64,25 @@ const (
 // PeerServiceClient is a client for the vtop.peer.v1.PeerService service.
 type PeerServiceClient interface {
 	// Identify says who the node is. It works before a cluster exists, and never changes anything.
-	Identify(context.Context, *peerpb.IdentifyRequest) (*peerpb.IdentifyResponse, error)
+	Identify(context.Context, *connect.Request[peerpb.IdentifyRequest]) (*connect.Response[peerpb.IdentifyResponse], error)
 	// Pledge asks an empty node to be born into one cluster. A node pledges once, durably, for ever.
-	Pledge(context.Context, *peerpb.PledgeRequest) (*peerpb.PledgeResponse, error)
+	Pledge(context.Context, *connect.Request[peerpb.PledgeRequest]) (*connect.Response[peerpb.PledgeResponse], error)
 	// Join registers a node, or a new incarnation of it, with the Raft leader.
-	Join(context.Context, *peerpb.JoinRequest) (*peerpb.JoinResponse, error)
+	Join(context.Context, *connect.Request[peerpb.JoinRequest]) (*connect.Response[peerpb.JoinResponse], error)
 	// Propose hands a command to the Raft leader and returns what applying it said.
-	Propose(context.Context, *peerpb.ProposeRequest) (*peerpb.ProposeResponse, error)
+	Propose(context.Context, *connect.Request[peerpb.ProposeRequest]) (*connect.Response[peerpb.ProposeResponse], error)
 	// ReadIndex returns a commit index that the leader gave after a barrier in its own term.
-	ReadIndex(context.Context, *peerpb.ReadIndexRequest) (*peerpb.ReadIndexResponse, error)
+	ReadIndex(context.Context, *connect.Request[peerpb.ReadIndexRequest]) (*connect.Response[peerpb.ReadIndexResponse], error)
 	// Fence asks replicas to promise epochs. When it returns, given promises are durable (I6).
-	Fence(context.Context, *peerpb.FenceRequest) (*peerpb.FenceResponse, error)
+	Fence(context.Context, *connect.Request[peerpb.FenceRequest]) (*connect.Response[peerpb.FenceResponse], error)
 	// LogEnds asks how far replicas have come. It changes nothing.
-	LogEnds(context.Context, *peerpb.LogEndsRequest) (*peerpb.LogEndsResponse, error)
+	LogEnds(context.Context, *connect.Request[peerpb.LogEndsRequest]) (*connect.Response[peerpb.LogEndsResponse], error)
 	// ReadLog reads durable batches of a replica that promised the caller's epoch.
-	ReadLog(context.Context, *peerpb.ReadLogRequest) (*peerpb.ReadLogResponse, error)
+	ReadLog(context.Context, *connect.Request[peerpb.ReadLogRequest]) (*connect.Response[peerpb.ReadLogResponse], error)
 	// Drain starts or ends moving a node's leases away.
-	Drain(context.Context, *peerpb.DrainRequest) (*peerpb.DrainResponse, error)
+	Drain(context.Context, *connect.Request[peerpb.DrainRequest]) (*connect.Response[peerpb.DrainResponse], error)
 	// TransferLease moves one lease to a named voter.
-	TransferLease(context.Context, *peerpb.TransferLeaseRequest) (*peerpb.TransferLeaseResponse, error)
+	TransferLease(context.Context, *connect.Request[peerpb.TransferLeaseRequest]) (*connect.Response[peerpb.TransferLeaseResponse], error)
 }
 
 // NewPeerServiceClient constructs a client for the vtop.peer.v1.PeerService service. By default, it
@@ -174,117 +174,77 @@ type peerServiceClient struct {
 }
 
 // Identify calls vtop.peer.v1.PeerService.Identify.
-func (c *peerServiceClient) Identify(ctx context.Context, req *peerpb.IdentifyRequest) (*peerpb.IdentifyResponse, error) {
-	response, err := c.identify.CallUnary(ctx, connect.NewRequest(req))
-	if response != nil {
-		return response.Msg, err
-	}
-	return nil, err
+func (c *peerServiceClient) Identify(ctx context.Context, req *connect.Request[peerpb.IdentifyRequest]) (*connect.Response[peerpb.IdentifyResponse], error) {
+	return c.identify.CallUnary(ctx, req)
 }
 
 // Pledge calls vtop.peer.v1.PeerService.Pledge.
-func (c *peerServiceClient) Pledge(ctx context.Context, req *peerpb.PledgeRequest) (*peerpb.PledgeResponse, error) {
-	response, err := c.pledge.CallUnary(ctx, connect.NewRequest(req))
-	if response != nil {
-		return response.Msg, err
-	}
-	return nil, err
+func (c *peerServiceClient) Pledge(ctx context.Context, req *connect.Request[peerpb.PledgeRequest]) (*connect.Response[peerpb.PledgeResponse], error) {
+	return c.pledge.CallUnary(ctx, req)
 }
 
 // Join calls vtop.peer.v1.PeerService.Join.
-func (c *peerServiceClient) Join(ctx context.Context, req *peerpb.JoinRequest) (*peerpb.JoinResponse, error) {
-	response, err := c.join.CallUnary(ctx, connect.NewRequest(req))
-	if response != nil {
-		return response.Msg, err
-	}
-	return nil, err
+func (c *peerServiceClient) Join(ctx context.Context, req *connect.Request[peerpb.JoinRequest]) (*connect.Response[peerpb.JoinResponse], error) {
+	return c.join.CallUnary(ctx, req)
 }
 
 // Propose calls vtop.peer.v1.PeerService.Propose.
-func (c *peerServiceClient) Propose(ctx context.Context, req *peerpb.ProposeRequest) (*peerpb.ProposeResponse, error) {
-	response, err := c.propose.CallUnary(ctx, connect.NewRequest(req))
-	if response != nil {
-		return response.Msg, err
-	}
-	return nil, err
+func (c *peerServiceClient) Propose(ctx context.Context, req *connect.Request[peerpb.ProposeRequest]) (*connect.Response[peerpb.ProposeResponse], error) {
+	return c.propose.CallUnary(ctx, req)
 }
 
 // ReadIndex calls vtop.peer.v1.PeerService.ReadIndex.
-func (c *peerServiceClient) ReadIndex(ctx context.Context, req *peerpb.ReadIndexRequest) (*peerpb.ReadIndexResponse, error) {
-	response, err := c.readIndex.CallUnary(ctx, connect.NewRequest(req))
-	if response != nil {
-		return response.Msg, err
-	}
-	return nil, err
+func (c *peerServiceClient) ReadIndex(ctx context.Context, req *connect.Request[peerpb.ReadIndexRequest]) (*connect.Response[peerpb.ReadIndexResponse], error) {
+	return c.readIndex.CallUnary(ctx, req)
 }
 
 // Fence calls vtop.peer.v1.PeerService.Fence.
-func (c *peerServiceClient) Fence(ctx context.Context, req *peerpb.FenceRequest) (*peerpb.FenceResponse, error) {
-	response, err := c.fence.CallUnary(ctx, connect.NewRequest(req))
-	if response != nil {
-		return response.Msg, err
-	}
-	return nil, err
+func (c *peerServiceClient) Fence(ctx context.Context, req *connect.Request[peerpb.FenceRequest]) (*connect.Response[peerpb.FenceResponse], error) {
+	return c.fence.CallUnary(ctx, req)
 }
 
 // LogEnds calls vtop.peer.v1.PeerService.LogEnds.
-func (c *peerServiceClient) LogEnds(ctx context.Context, req *peerpb.LogEndsRequest) (*peerpb.LogEndsResponse, error) {
-	response, err := c.logEnds.CallUnary(ctx, connect.NewRequest(req))
-	if response != nil {
-		return response.Msg, err
-	}
-	return nil, err
+func (c *peerServiceClient) LogEnds(ctx context.Context, req *connect.Request[peerpb.LogEndsRequest]) (*connect.Response[peerpb.LogEndsResponse], error) {
+	return c.logEnds.CallUnary(ctx, req)
 }
 
 // ReadLog calls vtop.peer.v1.PeerService.ReadLog.
-func (c *peerServiceClient) ReadLog(ctx context.Context, req *peerpb.ReadLogRequest) (*peerpb.ReadLogResponse, error) {
-	response, err := c.readLog.CallUnary(ctx, connect.NewRequest(req))
-	if response != nil {
-		return response.Msg, err
-	}
-	return nil, err
+func (c *peerServiceClient) ReadLog(ctx context.Context, req *connect.Request[peerpb.ReadLogRequest]) (*connect.Response[peerpb.ReadLogResponse], error) {
+	return c.readLog.CallUnary(ctx, req)
 }
 
 // Drain calls vtop.peer.v1.PeerService.Drain.
-func (c *peerServiceClient) Drain(ctx context.Context, req *peerpb.DrainRequest) (*peerpb.DrainResponse, error) {
-	response, err := c.drain.CallUnary(ctx, connect.NewRequest(req))
-	if response != nil {
-		return response.Msg, err
-	}
-	return nil, err
+func (c *peerServiceClient) Drain(ctx context.Context, req *connect.Request[peerpb.DrainRequest]) (*connect.Response[peerpb.DrainResponse], error) {
+	return c.drain.CallUnary(ctx, req)
 }
 
 // TransferLease calls vtop.peer.v1.PeerService.TransferLease.
-func (c *peerServiceClient) TransferLease(ctx context.Context, req *peerpb.TransferLeaseRequest) (*peerpb.TransferLeaseResponse, error) {
-	response, err := c.transferLease.CallUnary(ctx, connect.NewRequest(req))
-	if response != nil {
-		return response.Msg, err
-	}
-	return nil, err
+func (c *peerServiceClient) TransferLease(ctx context.Context, req *connect.Request[peerpb.TransferLeaseRequest]) (*connect.Response[peerpb.TransferLeaseResponse], error) {
+	return c.transferLease.CallUnary(ctx, req)
 }
 
 // PeerServiceHandler is an implementation of the vtop.peer.v1.PeerService service.
 type PeerServiceHandler interface {
 	// Identify says who the node is. It works before a cluster exists, and never changes anything.
-	Identify(context.Context, *peerpb.IdentifyRequest) (*peerpb.IdentifyResponse, error)
+	Identify(context.Context, *connect.Request[peerpb.IdentifyRequest]) (*connect.Response[peerpb.IdentifyResponse], error)
 	// Pledge asks an empty node to be born into one cluster. A node pledges once, durably, for ever.
-	Pledge(context.Context, *peerpb.PledgeRequest) (*peerpb.PledgeResponse, error)
+	Pledge(context.Context, *connect.Request[peerpb.PledgeRequest]) (*connect.Response[peerpb.PledgeResponse], error)
 	// Join registers a node, or a new incarnation of it, with the Raft leader.
-	Join(context.Context, *peerpb.JoinRequest) (*peerpb.JoinResponse, error)
+	Join(context.Context, *connect.Request[peerpb.JoinRequest]) (*connect.Response[peerpb.JoinResponse], error)
 	// Propose hands a command to the Raft leader and returns what applying it said.
-	Propose(context.Context, *peerpb.ProposeRequest) (*peerpb.ProposeResponse, error)
+	Propose(context.Context, *connect.Request[peerpb.ProposeRequest]) (*connect.Response[peerpb.ProposeResponse], error)
 	// ReadIndex returns a commit index that the leader gave after a barrier in its own term.
-	ReadIndex(context.Context, *peerpb.ReadIndexRequest) (*peerpb.ReadIndexResponse, error)
+	ReadIndex(context.Context, *connect.Request[peerpb.ReadIndexRequest]) (*connect.Response[peerpb.ReadIndexResponse], error)
 	// Fence asks replicas to promise epochs. When it returns, given promises are durable (I6).
-	Fence(context.Context, *peerpb.FenceRequest) (*peerpb.FenceResponse, error)
+	Fence(context.Context, *connect.Request[peerpb.FenceRequest]) (*connect.Response[peerpb.FenceResponse], error)
 	// LogEnds asks how far replicas have come. It changes nothing.
-	LogEnds(context.Context, *peerpb.LogEndsRequest) (*peerpb.LogEndsResponse, error)
+	LogEnds(context.Context, *connect.Request[peerpb.LogEndsRequest]) (*connect.Response[peerpb.LogEndsResponse], error)
 	// ReadLog reads durable batches of a replica that promised the caller's epoch.
-	ReadLog(context.Context, *peerpb.ReadLogRequest) (*peerpb.ReadLogResponse, error)
+	ReadLog(context.Context, *connect.Request[peerpb.ReadLogRequest]) (*connect.Response[peerpb.ReadLogResponse], error)
 	// Drain starts or ends moving a node's leases away.
-	Drain(context.Context, *peerpb.DrainRequest) (*peerpb.DrainResponse, error)
+	Drain(context.Context, *connect.Request[peerpb.DrainRequest]) (*connect.Response[peerpb.DrainResponse], error)
 	// TransferLease moves one lease to a named voter.
-	TransferLease(context.Context, *peerpb.TransferLeaseRequest) (*peerpb.TransferLeaseResponse, error)
+	TransferLease(context.Context, *connect.Request[peerpb.TransferLeaseRequest]) (*connect.Response[peerpb.TransferLeaseResponse], error)
 }
 
 // NewPeerServiceHandler builds an HTTP handler from the service implementation. It returns the path
@@ -294,61 +254,61 @@ type PeerServiceHandler interface {
 // and JSON codecs. They also support gzip compression.
 func NewPeerServiceHandler(svc PeerServiceHandler, opts ...connect.HandlerOption) (string, http.Handler) {
 	peerServiceMethods := peerpb.File_transport_peerpb_peer_proto.Services().ByName("PeerService").Methods()
-	peerServiceIdentifyHandler := connect.NewUnaryHandlerSimple(
+	peerServiceIdentifyHandler := connect.NewUnaryHandler(
 		PeerServiceIdentifyProcedure,
 		svc.Identify,
 		connect.WithSchema(peerServiceMethods.ByName("Identify")),
 		connect.WithHandlerOptions(opts...),
 	)
-	peerServicePledgeHandler := connect.NewUnaryHandlerSimple(
+	peerServicePledgeHandler := connect.NewUnaryHandler(
 		PeerServicePledgeProcedure,
 		svc.Pledge,
 		connect.WithSchema(peerServiceMethods.ByName("Pledge")),
 		connect.WithHandlerOptions(opts...),
 	)
-	peerServiceJoinHandler := connect.NewUnaryHandlerSimple(
+	peerServiceJoinHandler := connect.NewUnaryHandler(
 		PeerServiceJoinProcedure,
 		svc.Join,
 		connect.WithSchema(peerServiceMethods.ByName("Join")),
 		connect.WithHandlerOptions(opts...),
 	)
-	peerServiceProposeHandler := connect.NewUnaryHandlerSimple(
+	peerServiceProposeHandler := connect.NewUnaryHandler(
 		PeerServiceProposeProcedure,
 		svc.Propose,
 		connect.WithSchema(peerServiceMethods.ByName("Propose")),
 		connect.WithHandlerOptions(opts...),
 	)
-	peerServiceReadIndexHandler := connect.NewUnaryHandlerSimple(
+	peerServiceReadIndexHandler := connect.NewUnaryHandler(
 		PeerServiceReadIndexProcedure,
 		svc.ReadIndex,
 		connect.WithSchema(peerServiceMethods.ByName("ReadIndex")),
 		connect.WithHandlerOptions(opts...),
 	)
-	peerServiceFenceHandler := connect.NewUnaryHandlerSimple(
+	peerServiceFenceHandler := connect.NewUnaryHandler(
 		PeerServiceFenceProcedure,
 		svc.Fence,
 		connect.WithSchema(peerServiceMethods.ByName("Fence")),
 		connect.WithHandlerOptions(opts...),
 	)
-	peerServiceLogEndsHandler := connect.NewUnaryHandlerSimple(
+	peerServiceLogEndsHandler := connect.NewUnaryHandler(
 		PeerServiceLogEndsProcedure,
 		svc.LogEnds,
 		connect.WithSchema(peerServiceMethods.ByName("LogEnds")),
 		connect.WithHandlerOptions(opts...),
 	)
-	peerServiceReadLogHandler := connect.NewUnaryHandlerSimple(
+	peerServiceReadLogHandler := connect.NewUnaryHandler(
 		PeerServiceReadLogProcedure,
 		svc.ReadLog,
 		connect.WithSchema(peerServiceMethods.ByName("ReadLog")),
 		connect.WithHandlerOptions(opts...),
 	)
-	peerServiceDrainHandler := connect.NewUnaryHandlerSimple(
+	peerServiceDrainHandler := connect.NewUnaryHandler(
 		PeerServiceDrainProcedure,
 		svc.Drain,
 		connect.WithSchema(peerServiceMethods.ByName("Drain")),
 		connect.WithHandlerOptions(opts...),
 	)
-	peerServiceTransferLeaseHandler := connect.NewUnaryHandlerSimple(
+	peerServiceTransferLeaseHandler := connect.NewUnaryHandler(
 		PeerServiceTransferLeaseProcedure,
 		svc.TransferLease,
 		connect.WithSchema(peerServiceMethods.ByName("TransferLease")),
@@ -385,42 +345,42 @@ func NewPeerServiceHandler(svc PeerServiceHandler, opts ...connect.HandlerOption
 // UnimplementedPeerServiceHandler returns CodeUnimplemented from all methods.
 type UnimplementedPeerServiceHandler struct{}
 
-func (UnimplementedPeerServiceHandler) Identify(context.Context, *peerpb.IdentifyRequest) (*peerpb.IdentifyResponse, error) {
+func (UnimplementedPeerServiceHandler) Identify(context.Context, *connect.Request[peerpb.IdentifyRequest]) (*connect.Response[peerpb.IdentifyResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("vtop.peer.v1.PeerService.Identify is not implemented"))
 }
 
-func (UnimplementedPeerServiceHandler) Pledge(context.Context, *peerpb.PledgeRequest) (*peerpb.PledgeResponse, error) {
+func (UnimplementedPeerServiceHandler) Pledge(context.Context, *connect.Request[peerpb.PledgeRequest]) (*connect.Response[peerpb.PledgeResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("vtop.peer.v1.PeerService.Pledge is not implemented"))
 }
 
-func (UnimplementedPeerServiceHandler) Join(context.Context, *peerpb.JoinRequest) (*peerpb.JoinResponse, error) {
+func (UnimplementedPeerServiceHandler) Join(context.Context, *connect.Request[peerpb.JoinRequest]) (*connect.Response[peerpb.JoinResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("vtop.peer.v1.PeerService.Join is not implemented"))
 }
 
-func (UnimplementedPeerServiceHandler) Propose(context.Context, *peerpb.ProposeRequest) (*peerpb.ProposeResponse, error) {
+func (UnimplementedPeerServiceHandler) Propose(context.Context, *connect.Request[peerpb.ProposeRequest]) (*connect.Response[peerpb.ProposeResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("vtop.peer.v1.PeerService.Propose is not implemented"))
 }
 
-func (UnimplementedPeerServiceHandler) ReadIndex(context.Context, *peerpb.ReadIndexRequest) (*peerpb.ReadIndexResponse, error) {
+func (UnimplementedPeerServiceHandler) ReadIndex(context.Context, *connect.Request[peerpb.ReadIndexRequest]) (*connect.Response[peerpb.ReadIndexResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("vtop.peer.v1.PeerService.ReadIndex is not implemented"))
 }
 
-func (UnimplementedPeerServiceHandler) Fence(context.Context, *peerpb.FenceRequest) (*peerpb.FenceResponse, error) {
+func (UnimplementedPeerServiceHandler) Fence(context.Context, *connect.Request[peerpb.FenceRequest]) (*connect.Response[peerpb.FenceResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("vtop.peer.v1.PeerService.Fence is not implemented"))
 }
 
-func (UnimplementedPeerServiceHandler) LogEnds(context.Context, *peerpb.LogEndsRequest) (*peerpb.LogEndsResponse, error) {
+func (UnimplementedPeerServiceHandler) LogEnds(context.Context, *connect.Request[peerpb.LogEndsRequest]) (*connect.Response[peerpb.LogEndsResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("vtop.peer.v1.PeerService.LogEnds is not implemented"))
 }
 
-func (UnimplementedPeerServiceHandler) ReadLog(context.Context, *peerpb.ReadLogRequest) (*peerpb.ReadLogResponse, error) {
+func (UnimplementedPeerServiceHandler) ReadLog(context.Context, *connect.Request[peerpb.ReadLogRequest]) (*connect.Response[peerpb.ReadLogResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("vtop.peer.v1.PeerService.ReadLog is not implemented"))
 }
 
-func (UnimplementedPeerServiceHandler) Drain(context.Context, *peerpb.DrainRequest) (*peerpb.DrainResponse, error) {
+func (UnimplementedPeerServiceHandler) Drain(context.Context, *connect.Request[peerpb.DrainRequest]) (*connect.Response[peerpb.DrainResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("vtop.peer.v1.PeerService.Drain is not implemented"))
 }
 
-func (UnimplementedPeerServiceHandler) TransferLease(context.Context, *peerpb.TransferLeaseRequest) (*peerpb.TransferLeaseResponse, error) {
+func (UnimplementedPeerServiceHandler) TransferLease(context.Context, *connect.Request[peerpb.TransferLeaseRequest]) (*connect.Response[peerpb.TransferLeaseResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("vtop.peer.v1.PeerService.TransferLease is not implemented"))
 }

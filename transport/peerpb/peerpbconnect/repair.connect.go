@@ -53,15 +53,15 @@ const (
 type RepairServiceClient interface {
 	// SealTail closes the tail of a range at its leader, and returns once all up to the end at which it was
 	// closed is committed, sealed and catalogued: with a snapshot of the sealed segments, pinned.
-	SealTail(context.Context, *peerpb.SealTailRequest) (*peerpb.SealTailResponse, error)
+	SealTail(context.Context, *connect.Request[peerpb.SealTailRequest]) (*connect.Response[peerpb.SealTailResponse], error)
 	// PinSegments takes the same snapshot without closing the tail; or keeps an earlier pin alive.
-	PinSegments(context.Context, *peerpb.PinSegmentsRequest) (*peerpb.PinSegmentsResponse, error)
+	PinSegments(context.Context, *connect.Request[peerpb.PinSegmentsRequest]) (*connect.Response[peerpb.PinSegmentsResponse], error)
 	// ReleasePin ends a pin. Releasing one that is gone is a success.
-	ReleasePin(context.Context, *peerpb.ReleasePinRequest) (*peerpb.ReleasePinResponse, error)
+	ReleasePin(context.Context, *connect.Request[peerpb.ReleasePinRequest]) (*connect.Response[peerpb.ReleasePinResponse], error)
 	// AddLearner asks the leader for a learner on a node. A learner that is there already is returned.
-	AddLearner(context.Context, *peerpb.AddLearnerRequest) (*peerpb.AddLearnerResponse, error)
+	AddLearner(context.Context, *connect.Request[peerpb.AddLearnerRequest]) (*connect.Response[peerpb.AddLearnerResponse], error)
 	// ReportDamage tells a source that bytes it sent do not verify, so that it looks for itself.
-	ReportDamage(context.Context, *peerpb.ReportDamageRequest) (*peerpb.ReportDamageResponse, error)
+	ReportDamage(context.Context, *connect.Request[peerpb.ReportDamageRequest]) (*connect.Response[peerpb.ReportDamageResponse], error)
 }
 
 // NewRepairServiceClient constructs a client for the vtop.peer.v1.RepairService service. By
@@ -118,63 +118,43 @@ type repairServiceClient struct {
 }
 
 // SealTail calls vtop.peer.v1.RepairService.SealTail.
-func (c *repairServiceClient) SealTail(ctx context.Context, req *peerpb.SealTailRequest) (*peerpb.SealTailResponse, error) {
-	response, err := c.sealTail.CallUnary(ctx, connect.NewRequest(req))
-	if response != nil {
-		return response.Msg, err
-	}
-	return nil, err
+func (c *repairServiceClient) SealTail(ctx context.Context, req *connect.Request[peerpb.SealTailRequest]) (*connect.Response[peerpb.SealTailResponse], error) {
+	return c.sealTail.CallUnary(ctx, req)
 }
 
 // PinSegments calls vtop.peer.v1.RepairService.PinSegments.
-func (c *repairServiceClient) PinSegments(ctx context.Context, req *peerpb.PinSegmentsRequest) (*peerpb.PinSegmentsResponse, error) {
-	response, err := c.pinSegments.CallUnary(ctx, connect.NewRequest(req))
-	if response != nil {
-		return response.Msg, err
-	}
-	return nil, err
+func (c *repairServiceClient) PinSegments(ctx context.Context, req *connect.Request[peerpb.PinSegmentsRequest]) (*connect.Response[peerpb.PinSegmentsResponse], error) {
+	return c.pinSegments.CallUnary(ctx, req)
 }
 
 // ReleasePin calls vtop.peer.v1.RepairService.ReleasePin.
-func (c *repairServiceClient) ReleasePin(ctx context.Context, req *peerpb.ReleasePinRequest) (*peerpb.ReleasePinResponse, error) {
-	response, err := c.releasePin.CallUnary(ctx, connect.NewRequest(req))
-	if response != nil {
-		return response.Msg, err
-	}
-	return nil, err
+func (c *repairServiceClient) ReleasePin(ctx context.Context, req *connect.Request[peerpb.ReleasePinRequest]) (*connect.Response[peerpb.ReleasePinResponse], error) {
+	return c.releasePin.CallUnary(ctx, req)
 }
 
 // AddLearner calls vtop.peer.v1.RepairService.AddLearner.
-func (c *repairServiceClient) AddLearner(ctx context.Context, req *peerpb.AddLearnerRequest) (*peerpb.AddLearnerResponse, error) {
-	response, err := c.addLearner.CallUnary(ctx, connect.NewRequest(req))
-	if response != nil {
-		return response.Msg, err
-	}
-	return nil, err
+func (c *repairServiceClient) AddLearner(ctx context.Context, req *connect.Request[peerpb.AddLearnerRequest]) (*connect.Response[peerpb.AddLearnerResponse], error) {
+	return c.addLearner.CallUnary(ctx, req)
 }
 
 // ReportDamage calls vtop.peer.v1.RepairService.ReportDamage.
-func (c *repairServiceClient) ReportDamage(ctx context.Context, req *peerpb.ReportDamageRequest) (*peerpb.ReportDamageResponse, error) {
-	response, err := c.reportDamage.CallUnary(ctx, connect.NewRequest(req))
-	if response != nil {
-		return response.Msg, err
-	}
-	return nil, err
+func (c *repairServiceClient) ReportDamage(ctx context.Context, req *connect.Request[peerpb.ReportDamageRequest]) (*connect.Response[peerpb.ReportDamageResponse], error) {
+	return c.reportDamage.CallUnary(ctx, req)
 }
 
 // RepairServiceHandler is an implementation of the vtop.peer.v1.RepairService service.
 type RepairServiceHandler interface {
 	// SealTail closes the tail of a range at its leader, and returns once all up to the end at which it was
 	// closed is committed, sealed and catalogued: with a snapshot of the sealed segments, pinned.
-	SealTail(context.Context, *peerpb.SealTailRequest) (*peerpb.SealTailResponse, error)
+	SealTail(context.Context, *connect.Request[peerpb.SealTailRequest]) (*connect.Response[peerpb.SealTailResponse], error)
 	// PinSegments takes the same snapshot without closing the tail; or keeps an earlier pin alive.
-	PinSegments(context.Context, *peerpb.PinSegmentsRequest) (*peerpb.PinSegmentsResponse, error)
+	PinSegments(context.Context, *connect.Request[peerpb.PinSegmentsRequest]) (*connect.Response[peerpb.PinSegmentsResponse], error)
 	// ReleasePin ends a pin. Releasing one that is gone is a success.
-	ReleasePin(context.Context, *peerpb.ReleasePinRequest) (*peerpb.ReleasePinResponse, error)
+	ReleasePin(context.Context, *connect.Request[peerpb.ReleasePinRequest]) (*connect.Response[peerpb.ReleasePinResponse], error)
 	// AddLearner asks the leader for a learner on a node. A learner that is there already is returned.
-	AddLearner(context.Context, *peerpb.AddLearnerRequest) (*peerpb.AddLearnerResponse, error)
+	AddLearner(context.Context, *connect.Request[peerpb.AddLearnerRequest]) (*connect.Response[peerpb.AddLearnerResponse], error)
 	// ReportDamage tells a source that bytes it sent do not verify, so that it looks for itself.
-	ReportDamage(context.Context, *peerpb.ReportDamageRequest) (*peerpb.ReportDamageResponse, error)
+	ReportDamage(context.Context, *connect.Request[peerpb.ReportDamageRequest]) (*connect.Response[peerpb.ReportDamageResponse], error)
 }
 
 // NewRepairServiceHandler builds an HTTP handler from the service implementation. It returns the
@@ -184,31 +164,31 @@ type RepairServiceHandler interface {
 // and JSON codecs. They also support gzip compression.
 func NewRepairServiceHandler(svc RepairServiceHandler, opts ...connect.HandlerOption) (string, http.Handler) {
 	repairServiceMethods := peerpb.File_transport_peerpb_repair_proto.Services().ByName("RepairService").Methods()
-	repairServiceSealTailHandler := connect.NewUnaryHandlerSimple(
+	repairServiceSealTailHandler := connect.NewUnaryHandler(
 		RepairServiceSealTailProcedure,
 		svc.SealTail,
 		connect.WithSchema(repairServiceMethods.ByName("SealTail")),
 		connect.WithHandlerOptions(opts...),
 	)
-	repairServicePinSegmentsHandler := connect.NewUnaryHandlerSimple(
+	repairServicePinSegmentsHandler := connect.NewUnaryHandler(
 		RepairServicePinSegmentsProcedure,
 		svc.PinSegments,
 		connect.WithSchema(repairServiceMethods.ByName("PinSegments")),
 		connect.WithHandlerOptions(opts...),
 	)
-	repairServiceReleasePinHandler := connect.NewUnaryHandlerSimple(
+	repairServiceReleasePinHandler := connect.NewUnaryHandler(
 		RepairServiceReleasePinProcedure,
 		svc.ReleasePin,
 		connect.WithSchema(repairServiceMethods.ByName("ReleasePin")),
 		connect.WithHandlerOptions(opts...),
 	)
-	repairServiceAddLearnerHandler := connect.NewUnaryHandlerSimple(
+	repairServiceAddLearnerHandler := connect.NewUnaryHandler(
 		RepairServiceAddLearnerProcedure,
 		svc.AddLearner,
 		connect.WithSchema(repairServiceMethods.ByName("AddLearner")),
 		connect.WithHandlerOptions(opts...),
 	)
-	repairServiceReportDamageHandler := connect.NewUnaryHandlerSimple(
+	repairServiceReportDamageHandler := connect.NewUnaryHandler(
 		RepairServiceReportDamageProcedure,
 		svc.ReportDamage,
 		connect.WithSchema(repairServiceMethods.ByName("ReportDamage")),
@@ -235,22 +215,22 @@ func NewRepairServiceHandler(svc RepairServiceHandler, opts ...connect.HandlerOp
 // UnimplementedRepairServiceHandler returns CodeUnimplemented from all methods.
 type UnimplementedRepairServiceHandler struct{}
 
-func (UnimplementedRepairServiceHandler) SealTail(context.Context, *peerpb.SealTailRequest) (*peerpb.SealTailResponse, error) {
+func (UnimplementedRepairServiceHandler) SealTail(context.Context, *connect.Request[peerpb.SealTailRequest]) (*connect.Response[peerpb.SealTailResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("vtop.peer.v1.RepairService.SealTail is not implemented"))
 }
 
-func (UnimplementedRepairServiceHandler) PinSegments(context.Context, *peerpb.PinSegmentsRequest) (*peerpb.PinSegmentsResponse, error) {
+func (UnimplementedRepairServiceHandler) PinSegments(context.Context, *connect.Request[peerpb.PinSegmentsRequest]) (*connect.Response[peerpb.PinSegmentsResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("vtop.peer.v1.RepairService.PinSegments is not implemented"))
 }
 
-func (UnimplementedRepairServiceHandler) ReleasePin(context.Context, *peerpb.ReleasePinRequest) (*peerpb.ReleasePinResponse, error) {
+func (UnimplementedRepairServiceHandler) ReleasePin(context.Context, *connect.Request[peerpb.ReleasePinRequest]) (*connect.Response[peerpb.ReleasePinResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("vtop.peer.v1.RepairService.ReleasePin is not implemented"))
 }
 
-func (UnimplementedRepairServiceHandler) AddLearner(context.Context, *peerpb.AddLearnerRequest) (*peerpb.AddLearnerResponse, error) {
+func (UnimplementedRepairServiceHandler) AddLearner(context.Context, *connect.Request[peerpb.AddLearnerRequest]) (*connect.Response[peerpb.AddLearnerResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("vtop.peer.v1.RepairService.AddLearner is not implemented"))
 }
 
-func (UnimplementedRepairServiceHandler) ReportDamage(context.Context, *peerpb.ReportDamageRequest) (*peerpb.ReportDamageResponse, error) {
+func (UnimplementedRepairServiceHandler) ReportDamage(context.Context, *connect.Request[peerpb.ReportDamageRequest]) (*connect.Response[peerpb.ReportDamageResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("vtop.peer.v1.RepairService.ReportDamage is not implemented"))
 }
