@@ -90,9 +90,10 @@ func Start(cfg Config) (_ *Node, err error) {
 		OnStall: n.endHung, Clock: monotonic, Log: cfg.Log.Named("disk"),
 	})
 	n.startLiveness()
-	n.wg.Add(2)
+	n.wg.Add(3)
 	go n.join()
 	go n.watchRaftGate()
+	go n.watchMeta()
 	return n, nil
 }
 
@@ -157,7 +158,6 @@ func (n *Node) join() {
 		return
 	}
 	self := n.who.Self()
-	n.machine.Leases().SetIdentity(self.Name, self.Incarnation)
 	engine, err := replica.New(replica.Config{
 		Self: self.Name, Incarnation: self.Incarnation, Machine: n.machine, Store: n.store, Network: network{n},
 		Propose: n.meta.Propose, CaughtUp: n.meta.CaughtUp, Alive: n.Alive, Log: n.cfg.Log,
@@ -170,6 +170,17 @@ func (n *Node) join() {
 	n.mux.HandleStream(transport.Replication, engine.ServeStream)
 	n.sender.Store(n.startSender())
 	n.log.Info("joined", "cluster", self.Cluster, "node", self.Name, "incarnation", self.Incarnation)
+}
+
+// watchMeta passes on the error with which the metadata cannot go on: another cluster's, an old copy of a disk, a
+// hand-over that never ended.
+func (n *Node) watchMeta() {
+	defer n.wg.Done()
+	select {
+	case err := <-n.meta.Fatal():
+		n.fail(err)
+	case <-n.ctx.Done():
+	}
 }
 
 func (n *Node) fail(err error) {

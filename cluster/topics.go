@@ -112,6 +112,12 @@ func activeNodes(state *fsm.State) int {
 
 // sites are the nodes that may take replicas: active and, as far as this node knows, alive.
 func (n *Node) sites(state *fsm.State) []placement.Site {
+	preferred := map[vtop.NodeName]int{}
+	for r := range state.Ranges() {
+		if len(r.Preferred) > 0 {
+			preferred[r.Preferred[0]]++
+		}
+	}
 	var out []placement.Site
 	for node := range state.Nodes() {
 		if node.State != fsm.NodeActive || !n.Alive(node.Name) {
@@ -121,7 +127,7 @@ func (n *Node) sites(state *fsm.State) []placement.Site {
 		for range state.RangesOf(node.Name) {
 			count++
 		}
-		out = append(out, placement.Site{Name: node.Name, Rack: node.Rack, Replicas: count})
+		out = append(out, placement.Site{Name: node.Name, Rack: node.Rack, Replicas: count, Preferred: preferred[node.Name]})
 	}
 	return out
 }

@@ -139,7 +139,7 @@ func (c *Controller) acknowledge(ctx context.Context) {
 		}
 		now := c.cfg.Clock()
 		if now-last > 5*c.cfg.Interval+time.Second {
-			// This process itself was not running: the silence was its own (H4 of the faults).
+			// This process itself was not running: the silence was its own. A sick observer condemns nobody.
 			c.cfg.Log.Warn("was not running for a while; giving every node its silence limit again", "for", now-last)
 			c.cfg.Tracker.Reset()
 		}

@@ -203,7 +203,7 @@ func (c *Controller) propose(ctx context.Context, grants []placement.Grant, reas
 
 // describe turns a range of the state into what placement needs, voters in the order of preference.
 func describe(r *fsm.Range, ends positions, avoid vtop.NodeName) placement.Range {
-	out := placement.Range{ID: r.ID, Lease: r.Lease, Avoid: avoid}
+	out := placement.Range{ID: r.ID, Lease: r.Lease, Fresh: !r.EverStarted(), Avoid: avoid}
 	out.Lease.Epoch = r.LastEpoch
 	add := func(rep fsm.Replica) {
 		v := placement.Voter{Node: rep.Node, Lost: !rep.CanVote(), End: placement.UnknownEnd}

@@ -143,7 +143,7 @@ func TestMeta_RestartAll(t *testing.T) {
 	}
 }
 
-// All addresses change at once (I9 of the faults): members are ids, addresses are looked up.
+// All addresses change at once: members are ids, addresses are looked up.
 func TestMeta_AllAddressesChange(t *testing.T) {
 	w := newWorld(t, 3, "a", "b", "c")
 	w.startAll("a", "b", "c")

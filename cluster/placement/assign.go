@@ -12,8 +12,8 @@ import (
 type Site struct {
 	Name vtop.NodeName
 	Rack string
-	// Replicas it has now.
-	Replicas int
+	// Replicas it has now; Preferred is how many ranges prefer it as their holder.
+	Replicas, Preferred int
 }
 
 // TooFewNodesError says that a topic asked for more replicas than there are nodes to take them.
@@ -51,12 +51,12 @@ func rackAlternating(sites []Site) []Site {
 	var racks []string
 	for rack, in := range byRack {
 		slices.SortFunc(in, func(a, b Site) int {
-			return cmp.Or(cmp.Compare(a.Replicas, b.Replicas), cmp.Compare(a.Name, b.Name))
+			return cmp.Or(compareLoad(a, b), cmp.Compare(a.Name, b.Name))
 		})
 		racks = append(racks, rack)
 	}
 	slices.SortFunc(racks, func(a, b string) int {
-		return cmp.Or(cmp.Compare(byRack[a][0].Replicas, byRack[b][0].Replicas), cmp.Compare(a, b))
+		return cmp.Or(compareLoad(byRack[a][0], byRack[b][0]), cmp.Compare(a, b))
 	})
 	ring := make([]Site, 0, len(sites))
 	for depth := 0; len(ring) < len(sites); depth++ {
@@ -67,6 +67,12 @@ func rackAlternating(sites []Site) []Site {
 		}
 	}
 	return ring
+}
+
+// compareLoad puts the emptier site first, and of two with as many replicas the one that fewer ranges prefer, so that
+// a hundred topics of one range do not all prefer the same node.
+func compareLoad(a, b Site) int {
+	return cmp.Or(cmp.Compare(a.Replicas, b.Replicas), cmp.Compare(a.Preferred, b.Preferred))
 }
 
 // place gives range i its nodes: the first at position i of the ring; the others follow it, shifted a little more

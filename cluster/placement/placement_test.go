@@ -40,7 +40,7 @@ func TestPlan_PrefersTheVoterFurthestAhead(t *testing.T) {
 	if h := holderOf(t, fit("b", "c"), r); h != "c" {
 		t.Fatalf("chose %s", h)
 	}
-	// B7 of the faults: a later epoch is further ahead than any offset of an earlier one.
+	// A later epoch is further ahead than any offset of an earlier one.
 	r = rangeOf(0, 7, "a", Voter{Node: "b", LastEpoch: 5, End: 100}, Voter{Node: "c", LastEpoch: 7, End: 80})
 	if h := holderOf(t, fit("b", "c"), r); h != "c" {
 		t.Fatalf("chose %s", h)
@@ -84,6 +84,41 @@ func TestPlan_SpreadsTheLeasesOfADeadNode(t *testing.T) {
 	}
 	if len(stuck) != 0 || count["b"] != 5 || count["c"] != 5 {
 		t.Fatalf("stuck %v, leases %v", stuck, count)
+	}
+}
+
+func TestPlan_FreshRangeGoesToItsPreferredNodeHoweverManyLeasesItHas(t *testing.T) {
+	nodes := fit("a", "b")
+	nodes[0].Leases = 9
+	r := rangeOf(0, 0, "", Voter{Node: "a", End: UnknownEnd}, Voter{Node: "b", End: UnknownEnd})
+	r.Fresh = true
+	if h := holderOf(t, nodes, r); h != "a" {
+		t.Fatalf("chose %s", h)
+	}
+	r.Fresh = false
+	if h := holderOf(t, nodes, r); h != "b" {
+		t.Fatalf("chose %s of two that are as far", h)
+	}
+}
+
+func TestAssign_TopicsOfOneRangeDoNotAllPreferTheSameNode(t *testing.T) {
+	sites := []Site{{Name: "a"}, {Name: "b"}, {Name: "c"}}
+	for range 9 {
+		placed, err := Assign(sites, 1, 3)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range sites {
+			sites[i].Replicas++
+			if sites[i].Name == placed[0][0] {
+				sites[i].Preferred++
+			}
+		}
+	}
+	for _, s := range sites {
+		if s.Preferred != 3 {
+			t.Fatalf("%+v", sites)
+		}
 	}
 }
 

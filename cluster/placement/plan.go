@@ -37,6 +37,8 @@ type Range struct {
 	ID     vtop.Range
 	Lease  vtop.Lease
 	Voters []Voter
+	// Fresh: it never served, so that no voter is ahead of another.
+	Fresh bool
 	// Avoid is a holder that had its promotion deadline and did not start; it comes last.
 	Avoid vtop.NodeName
 }
@@ -52,7 +54,8 @@ type Grant struct {
 // Plan chooses a holder for each of the ranges, which the caller found to need one. A range none of whose voters
 // can lead gets no grant and is returned in stuck. The one furthest ahead is preferred, since it has nothing to
 // fetch; then one with room; then the one with the fewest leases, counting those this very plan gives; then the
-// order of preference.
+// order of preference. A fresh range goes by the order of preference alone: Assign has spread it, and anywhere else
+// the lease would only have to come home later.
 func Plan(nodes []Node, ranges []Range) (grants []Grant, stuck []vtop.Range) {
 	byName := make(map[vtop.NodeName]*Node, len(nodes))
 	for i := range nodes {
@@ -79,7 +82,7 @@ func choose(nodes map[vtop.NodeName]*Node, r Range) *Node {
 		if n == nil || !n.Fit || v.Lost {
 			continue
 		}
-		if best == nil || better(n, v, best, bestVoter, r.Avoid) {
+		if best == nil || better(n, v, best, bestVoter, r) {
 			best, bestVoter = n, v
 		}
 	}
@@ -87,9 +90,9 @@ func choose(nodes map[vtop.NodeName]*Node, r Range) *Node {
 }
 
 // better reports whether n should hold the range rather than b. Ties keep the order of preference.
-func better(n *Node, v Voter, b *Node, bv Voter, avoid vtop.NodeName) bool {
-	if (v.Node == avoid) != (bv.Node == avoid) {
-		return bv.Node == avoid
+func better(n *Node, v Voter, b *Node, bv Voter, r Range) bool {
+	if (v.Node == r.Avoid) != (bv.Node == r.Avoid) {
+		return bv.Node == r.Avoid
 	}
 	if n.HasRoom != b.HasRoom {
 		return n.HasRoom
@@ -100,7 +103,7 @@ func better(n *Node, v Voter, b *Node, bv Voter, avoid vtop.NodeName) bool {
 	if v.End != bv.End {
 		return v.End > bv.End
 	}
-	return n.Leases < b.Leases
+	return !r.Fresh && n.Leases < b.Leases
 }
 
 // Balance proposes up to limit moves that bring leases home: to the first voter in the order of preference that
