@@ -3,8 +3,6 @@ package replica
 import (
 	"context"
 	"errors"
-	"fmt"
-	"io"
 	"math/rand/v2"
 	"os"
 	"sync"
@@ -16,63 +14,16 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/vtop-log/vtop"
-	"github.com/vtop-log/vtop/batch"
 	"github.com/vtop-log/vtop/fsm"
 	"github.com/vtop-log/vtop/storage"
 	"github.com/vtop-log/vtop/storage/vfs"
 	"github.com/vtop-log/vtop/transport"
-	"github.com/vtop-log/vtop/transport/peerpb"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // patience bounds every wait of these tests. Nothing is asserted of how long anything takes.
 const patience = 30 * time.Second
-
-// ledger stands for Raft: one list of commands, applied to each node's machine by a goroutine of its own, so that a test can
-// let one lag behind.
-type ledger struct {
-	mu      sync.Mutex
-	state   *fsm.State
-	cmds    []fsm.Command
-	grown   chan struct{}
-	refuses func(fsm.Command) error // before it is taken; nil takes all
-}
-
-func newLedger() *ledger { return &ledger{state: fsm.NewState(), grown: make(chan struct{})} }
-
-func (l *ledger) propose(cmd fsm.Command) (fsm.Outcome, error) {
-	raw, err := fsm.Encode(cmd)
-	if err != nil {
-		return fsm.Outcome{}, err
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.refuses != nil {
-		if err := l.refuses(cmd); err != nil {
-			return fsm.Outcome{}, err
-		}
-	}
-	copied, err := fsm.Decode(raw)
-	if err != nil {
-		return fsm.Outcome{}, err
-	}
-	next, outs := l.state.Apply(uint64(len(l.cmds))+1, copied)
-	l.state, l.cmds = next, append(l.cmds, copied)
-	close(l.grown)
-	l.grown = make(chan struct{})
-	return outs[0], nil
-}
-
-// next returns the command at index and a channel that is closed when there is one.
-func (l *ledger) next(index uint64) (fsm.Command, <-chan struct{}) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if index <= uint64(len(l.cmds)) {
-		return l.cmds[index-1], nil
-	}
-	return nil, l.grown
-}
 
 // cluster is some engines over loopback, with real stores.
 type cluster struct {
@@ -318,63 +269,6 @@ func (n *node) propose(ctx context.Context, cmd fsm.Command) (fsm.Outcome, error
 	return out, n.machine.WaitApplied(ctx, out.Index)
 }
 
-// Dial and Peer are the node's Network.
-func (n *node) Dial(ctx context.Context, to vtop.NodeName) (*transport.Stream, error) {
-	target, err := n.target(to)
-	if err != nil {
-		return nil, err
-	}
-	return n.dialer.DialStream(ctx, target, transport.Replication)
-}
-
-func (n *node) target(to vtop.NodeName) (transport.Target, error) {
-	n.mu.Lock()
-	cut := n.cut[to]
-	n.mu.Unlock()
-	addr := n.c.address(to)
-	if cut || addr == "" {
-		return transport.Target{}, fmt.Errorf("%w: %s", transport.ErrUnreachable, to)
-	}
-	return transport.Target{Name: to, Addr: addr}, nil
-}
-
-func (n *node) Peer(to vtop.NodeName) Peer { return remote{n, to} }
-
-type remote struct {
-	n  *node
-	to vtop.NodeName
-}
-
-func (r remote) Fence(ctx context.Context, req *peerpb.FenceRequest) (*peerpb.FenceResponse, error) {
-	target, err := r.n.target(r.to)
-	if err != nil {
-		return nil, err
-	}
-	return r.n.client.Fence(ctx, target, req)
-}
-
-func (r remote) ReadLog(ctx context.Context, req *peerpb.ReadLogRequest) (*peerpb.ReadLogResponse, error) {
-	target, err := r.n.target(r.to)
-	if err != nil {
-		return nil, err
-	}
-	return r.n.client.ReadLog(ctx, target, req)
-}
-
-var addresses sync.Map // of *cluster and node name, since nodes start and stop while others dial
-
-type addressKey struct {
-	c    *cluster
-	name vtop.NodeName
-}
-
-func (c *cluster) address(name vtop.NodeName) string {
-	if v, ok := addresses.Load(addressKey{c, name}); ok {
-		return v.(string)
-	}
-	return ""
-}
-
 // kill ends a node as kill -9 does, as far as one process can: no farewell, no flush by the engine.
 func (c *cluster) kill(name vtop.NodeName) {
 	c.t.Helper()
@@ -483,167 +377,4 @@ func (c *cluster) await(what string, ok func() bool) {
 		}
 		time.Sleep(time.Millisecond)
 	}
-}
-
-// plain makes a batch of records with these values.
-func plain(values ...string) batch.Batch { return build(nil, values...) }
-
-// idempotent makes one of an idempotent producer.
-func idempotent(id int64, sequence int32, values ...string) batch.Batch {
-	return build(&batch.Producer{ID: id, Sequence: sequence}, values...)
-}
-
-func build(p *batch.Producer, values ...string) batch.Batch {
-	spec := batch.Spec{Producer: p}
-	for _, v := range values {
-		spec.Records = append(spec.Records, batch.Record{Timestamp: 1000, Value: []byte(v)})
-	}
-	return batch.Build(spec)
-}
-
-// send appends a batch and returns where its answer will be.
-func (n *node) send(r vtop.Range, acks int16, b batch.Batch) <-chan Result {
-	answer := make(chan Result, 2)
-	n.engine.Append(context.Background(), r, AnyEpoch, b, acks, func(res Result) { answer <- res })
-	return answer
-}
-
-// produce sends and waits.
-func (n *node) produce(r vtop.Range, values ...string) Result {
-	n.c.t.Helper()
-	return n.c.answer(n.send(r, -1, plain(values...)))
-}
-
-func (c *cluster) answer(ch <-chan Result) Result {
-	c.t.Helper()
-	select {
-	case res := <-ch:
-		return res
-	case <-time.After(patience):
-		c.t.Fatalf("no answer to an append within %s", patience)
-		return Result{}
-	}
-}
-
-// mustProduce produces and fails the test if it is not acknowledged.
-func (n *node) mustProduce(r vtop.Range, values ...string) vtop.Offset {
-	n.c.t.Helper()
-	res := n.produce(r, values...)
-	if res.Err != nil {
-		n.c.t.Fatalf("produce on %s: %v", n.name, res.Err)
-	}
-	return res.Base
-}
-
-// readLog reads a replica's own log from its start to its end, whoever leads.
-func (n *node) readLog(r vtop.Range) []string {
-	n.c.t.Helper()
-	log := n.store.Get(r)
-	if log == nil {
-		n.c.t.Fatalf("%s has no log of %s", n.name, r)
-	}
-	var out []string
-	for at, end := log.Start(), log.End(); at < end; {
-		raw, next, _, err := log.Read(at, 1<<20, end, nil)
-		if err != nil || len(raw) == 0 {
-			n.c.t.Fatalf("read %s at %d: %d bytes, %v", n.name, at, len(raw), err)
-		}
-		for b, err := range batch.All(raw) {
-			if err != nil {
-				n.c.t.Fatal(err)
-			}
-			if err := b.Records(1<<20, func(rec batch.Record) error {
-				out = append(out, fmt.Sprintf("%d@%d=%s", rec.Offset, b.Epoch(), rec.Value))
-				return nil
-			}); err != nil && !errors.Is(err, io.EOF) {
-				n.c.t.Fatal(err)
-			}
-		}
-		at = next
-	}
-	return out
-}
-
-// awaitSame waits until all nodes have the leader's log, durable, and returns it (K5).
-func (c *cluster) awaitSame(leader vtop.NodeName, r vtop.Range) []string {
-	c.t.Helper()
-	end := c.nodes[leader].store.Get(r).End()
-	for _, name := range c.names {
-		if n := c.nodes[name]; n != nil {
-			c.await(fmt.Sprintf("%s to reach %d", name, end), func() bool {
-				log := n.store.Get(r)
-				return log != nil && log.Durable() == end && log.End() == end
-			})
-		}
-	}
-	want := c.nodes[leader].readLog(r)
-	for _, name := range c.names {
-		if n := c.nodes[name]; n != nil {
-			c.await(fmt.Sprintf("K5: %s to have what %s has: %v", name, leader, want), func() bool {
-				log := n.store.Get(r)
-				return log.End() == end && log.Durable() == end && fmt.Sprint(n.readLog(r)) == fmt.Sprint(want)
-			})
-		}
-	}
-	return want
-}
-
-// isolate cuts the node off from its peers as a leader: its connections break and no new ones come about.
-func (n *node) isolate() {
-	n.mu.Lock()
-	for _, other := range n.c.names {
-		n.cut[other] = true
-	}
-	n.mu.Unlock()
-	n.engine.breakConnections()
-}
-
-// rejoin ends isolate.
-func (n *node) rejoin() {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	clear(n.cut)
-}
-
-// breakConnections closes this node's connections to those that follow it, and waits until none is left.
-func (e *Engine) breakConnections() {
-	e.peersMu.Lock()
-	peers := make([]*peer, 0, len(e.peers))
-	for _, p := range e.peers {
-		peers = append(peers, p)
-	}
-	e.peersMu.Unlock()
-	for _, p := range peers {
-		for {
-			p.mu.Lock()
-			stream := p.stream
-			p.mu.Unlock()
-			if stream == nil {
-				break
-			}
-			stream.Close()
-			time.Sleep(time.Millisecond)
-		}
-	}
-}
-
-// stallFollower keeps one leader from feeding one follower.
-func (c *cluster) stallFollower(leader, follower vtop.NodeName) (resume func()) {
-	n := c.nodes[leader]
-	n.mu.Lock()
-	n.cut[follower] = true
-	n.mu.Unlock()
-	n.engine.breakConnections()
-	return func() {
-		n.mu.Lock()
-		defer n.mu.Unlock()
-		delete(n.cut, follower)
-	}
-}
-
-// fenceRequest asks for a promise of the range's present lease by one replica.
-func fenceRequest(rg *fsm.Range, id vtop.ReplicaID) *peerpb.FenceRequest {
-	return &peerpb.FenceRequest{GrantIndex: rg.GrantIndex, Items: []*peerpb.FenceItem{{
-		Range: transport.RangeTo(rg.ID), ReplicaId: uint64(id), Epoch: int32(rg.Lease.Epoch),
-	}}}
 }

@@ -123,7 +123,7 @@ func (e *Engine) openSlow(s *slot, st *fsm.State, rg *fsm.Range, mine fsm.Replic
 	}
 	found.OnDurable(func(_ vtop.Offset, err error) { s.onDurable(found, err) })
 	s.mu.Lock()
-	s.log, s.replica = found, mine.ID
+	s.log = found
 	s.promise, s.reconciled = protocol.Promise{}, protocol.Compared{}
 	if s.role == RoleLost || s.role == RoleFailed {
 		s.becomeLocked(RoleIdle, "")

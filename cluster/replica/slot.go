@@ -24,11 +24,10 @@ type slot struct {
 	leading   atomic.Pointer[leadership]
 	following atomic.Pointer[link]
 
-	mu      sync.Mutex
-	role    Role
-	why     string
-	log     *storage.Log
-	replica vtop.ReplicaID
+	mu   sync.Mutex
+	role Role
+	why  string
+	log  *storage.Log
 	// promise remembers to whom this process gave its promise; the epoch itself is on disk.
 	promise protocol.Promise
 	// reconciled is the state of the lease under which the log was last compared with the epoch table. It tells a table with
@@ -160,7 +159,7 @@ func (s *slot) quarantine(why string) error {
 func (s *slot) forgetLog() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.log, s.replica, s.promise, s.reconciled = nil, 0, protocol.Promise{}, protocol.Compared{}
+	s.log, s.promise, s.reconciled = nil, protocol.Promise{}, protocol.Compared{}
 	s.contradiction, s.told = "", protocol.NoOffset
 }
 
