@@ -122,21 +122,21 @@ func withoutMajority(t *testing.T, c *harness.Cluster, ledger *harness.Ledger, h
 	ledger.WaitMore(200, 60*time.Second)
 }
 
-// A claimant takes the place of the disk that is gone after --heal-after, its replicas are built anew, and they vote
+// A claimant, be it without its whole disk or without its store, takes the place of what is gone after --heal-after, its replicas are built anew, and they vote
 // again under new replica ids.
 func TestWipe_ClaimantIsTakenInAfterHealAfter(t *testing.T) {
 	c := harness.Start(t, harness.Options{Nodes: 3, Flags: append([]string{"--heal-after", "5s"}, steady...)})
 	createTopic(t, c, "ledger", 1, 3)
 	ledger := harness.StartLedger(t, c.Bootstrap(), "ledger", harness.LedgerOptions{Ranges: 1, InFlight: 16})
 	ledger.WaitMore(500, 30*time.Second)
-	for round := range 2 {
+	for round, lost := range []string{"", "store"} {
 		victim := c.Nodes[round]
 		old, err := replicaOf(c, "ledger", victim)
 		if err != nil {
 			t.Fatal(err)
 		}
 		victim.Kill()
-		removeAll(t, victim.Dir)
+		removeAll(t, filepath.Join(victim.Dir, lost))
 		victim.Start()
 		victim.WaitReady()
 		c.Eventually(90*time.Second, "a new voter on "+victim.Name, func() error { return newVoter(c, victim, old) })
