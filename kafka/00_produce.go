@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/vtop-log/vtop"
@@ -15,7 +16,7 @@ import (
 	"github.com/vtop-log/vtop/topicconfig"
 )
 
-// Produce: v3-9 (advertised from 0; see api.advertisedMin)
+// Produce: v3-10 (advertised from 0; see api.advertisedMin)
 //
 //   - Exactly one record batch of format 2 for each range, as Kafka has it since v3; it is checked whole (CRC32C
 //     included) and stored as it came. Offsets and epoch are filled in by the node.
@@ -45,6 +46,7 @@ type producePart struct {
 	call   *produceCall
 	topic  string
 	index  int32
+	r      vtop.Range // zero if the topic is not known
 	key    producerKey
 	first  int32 // sequence of the first record
 	result vtop.AppendResult
@@ -88,7 +90,7 @@ func (p *produceCall) add(topic string, index int32) *producePart {
 	part := p.parts[p.used]
 	p.used++
 	p.pending.Add(1)
-	part.topic, part.index, part.key, part.first = topic, index, producerKey{}, 0
+	part.topic, part.index, part.r, part.key, part.first = topic, index, vtop.Range{}, producerKey{}, 0
 	part.result = vtop.AppendResult{}
 	part.state.Store(partWaiting)
 	return part
@@ -128,7 +130,7 @@ func (c *conn) admitProduce(f *frame) error {
 	f.produce, p.acks = p, req.Acks
 	wait := min(max(time.Duration(req.TimeoutMillis)*time.Millisecond, time.Millisecond), c.server.cfg.MaxTimeout)
 	p.deadline = f.at.Add(wait)
-	a := admission{conn: c, state: c.server.node.State(), leadBy: f.at.Add(min(wait, c.server.cfg.LeaderWait)), roomBy: p.deadline, acks: req.Acks}
+	a := admission{conn: c, state: c.server.node.State(), at: f.at, leadBy: f.at.Add(min(wait, c.server.cfg.LeaderWait)), roomBy: p.deadline, acks: req.Acks}
 	switch {
 	case req.Acks < -1 || req.Acks > 1:
 		a.refuse = fmt.Errorf("%w: acks=%d: want 0, 1 or -1", errAcks, req.Acks)
@@ -152,6 +154,7 @@ var (
 type admission struct {
 	conn           *conn
 	state          *fsm.State
+	at             time.Time // when the request came
 	leadBy, roomBy time.Time
 	acks           int16
 	refuse         error // for the whole request
@@ -159,6 +162,10 @@ type admission struct {
 
 func (a *admission) topic(p *produceCall, t *kmsg.ProduceRequestTopic) {
 	topic, known := a.state.TopicByName(t.Topic)
+	for !known && a.refuse == nil && time.Since(a.at) < lateTopic && a.conn.pause(latePause) {
+		a.state = a.conn.server.node.State()
+		topic, known = a.state.TopicByName(t.Topic)
+	}
 	for i := range t.Partitions {
 		rp := &t.Partitions[i]
 		part := p.add(t.Topic, rp.Partition)
@@ -175,6 +182,7 @@ func (a *admission) topic(p *produceCall, t *kmsg.ProduceRequestTopic) {
 
 // part checks one batch and admits it, waiting where that is worth it.
 func (a *admission) part(part *producePart, r vtop.Range, records []byte, limit int) {
+	part.r = r
 	b, rest, err := batch.Parse(records, limit)
 	if err == nil && len(rest) > 0 {
 		err = fmt.Errorf("%w: %d bytes behind the first batch: want exactly one batch", vtop.ErrUnsupportedBatch, len(rest))
@@ -206,12 +214,26 @@ func (a *admission) waitFor(r vtop.Range, err error) bool {
 	switch {
 	case errors.Is(err, vtop.ErrOverloaded):
 		return a.conn.waitRoom(r, a.roomBy)
+	case errors.Is(err, vtop.ErrNotLeader):
+		return time.Now().Before(a.leadBy) && a.conn.server.late(r, a.at) && a.conn.waitRoom(r, a.leadBy)
 	case errors.Is(err, vtop.ErrNotReady):
 		ctx, cancel := context.WithDeadline(a.conn.ctx, a.leadBy)
 		defer cancel()
 		return a.conn.server.node.WaitLeading(ctx, r) == nil
 	}
 	return false
+}
+
+// pause waits for d; false if the connection ends meanwhile.
+func (c *conn) pause(d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return !c.server.isDraining()
+	case <-c.ctx.Done():
+		return false
+	}
 }
 
 // waitRoom waits for the range's buffers to move. The socket is not read meanwhile: that is the answer to overload (I13).
@@ -242,11 +264,14 @@ func (c *conn) answerProduce(f *frame, out *buffer) error {
 	p := f.produce
 	resp := &c.produceResp
 	resp.Version = f.version
-	resp.Topics = resp.Topics[:0]
+	resp.Topics, resp.Brokers = resp.Topics[:0], nil
 	failed := error(nil)
 	for _, part := range p.parts[:p.used] {
 		rp := c.partAnswer(part)
 		f.note(rp.ErrorCode != 0)
+		if rp.ErrorCode == kerr.NotLeaderForPartition.Code && f.version >= 10 {
+			c.hintLeader(resp, &rp, part.r)
+		}
 		if rp.ErrorCode != 0 && failed == nil {
 			failed = fmt.Errorf("produce to %s/%d with acks=0 refused with code %d", part.topic, part.index, rp.ErrorCode)
 		}

@@ -34,7 +34,8 @@ type fetch struct {
 	// What the last pass saw.
 	bytes     int
 	final     bool // there is something to tell beyond records
-	promoting bool
+	promoting bool // a range is worth waiting for: its leader is coming, here or elsewhere
+	late      bool // one of them only because this node may not have heard yet
 }
 
 // answerFetch runs a Fetch and writes its answer.
@@ -95,6 +96,9 @@ func (w *fetch) wait() (out *buffer, held int64, err error) {
 		if !watch.begin(s.node, w.ranges) {
 			continue // something may have happened before the watch: look again
 		}
+		if w.late { // the refusal is final soon, whether the range moves or not
+			until = time.Now().Add(2 * latePause)
+		}
 		if err := watch.wait(c, until, w.bytes > 0); err != nil {
 			return nil, 0, err
 		}
@@ -130,7 +134,7 @@ func (w *fetch) attempt() (*buffer, int64, error) {
 func (w *fetch) pass(out *buffer) {
 	state := w.conn.server.node.State()
 	e := fetchEncoder{b: out.b[:0], version: w.frame.version, committed: w.req.IsolationLevel == 1}
-	w.bytes, w.final, w.promoting, w.ranges = 0, false, false, w.ranges[:0]
+	w.bytes, w.final, w.promoting, w.late, w.ranges = 0, false, false, false, w.ranges[:0]
 	e.begin(w.frame.corr, 0, len(w.req.Topics))
 	for i := range w.req.Topics {
 		t := &w.req.Topics[i]
@@ -140,7 +144,7 @@ func (w *fetch) pass(out *buffer) {
 			p := &t.Partitions[j]
 			e.open(p.Partition)
 			if !known || p.Partition < 0 || p.Partition >= topic.Ranges {
-				w.fail(&e, fmt.Errorf("%w: %s/%d", vtop.ErrUnknownRange, t.Topic, p.Partition), FetchResult{HighWatermark: -1, LogStart: -1})
+				w.fail(&e, vtop.Range{}, fmt.Errorf("%w: %s/%d", vtop.ErrUnknownRange, t.Topic, p.Partition), FetchResult{HighWatermark: -1, LogStart: -1})
 				continue
 			}
 			w.part(&e, vtop.Range{Topic: topic.ID, Index: p.Partition}, p)
@@ -169,7 +173,7 @@ func (w *fetch) part(e *fetchEncoder, r vtop.Range, p *kmsg.FetchRequestTopicPar
 	}
 	result, err := w.conn.server.node.Fetch(r, spec, e.b)
 	if err != nil {
-		w.fail(e, err, result)
+		w.fail(e, r, err, result)
 		return
 	}
 	n := len(result.Dst) - len(e.b)
@@ -184,15 +188,16 @@ func (w *fetch) part(e *fetchEncoder, r vtop.Range, p *kmsg.FetchRequestTopicPar
 }
 
 // fail closes a partition with an error; records that were appended are taken back.
-func (w *fetch) fail(e *fetchEncoder, err error, result FetchResult) {
+func (w *fetch) fail(e *fetchEncoder, r vtop.Range, err error, result FetchResult) {
 	e.b = e.b[:e.records]
 	high, start := vtop.Offset(-1), vtop.Offset(-1)
 	if errors.Is(err, vtop.ErrOffsetOutOfRange) {
 		high, start = result.HighWatermark, result.LogStart
 	}
 	code := w.conn.server.code(faceRead, err)
-	if errors.Is(err, vtop.ErrNotReady) {
-		w.promoting = true
+	late := errors.Is(err, vtop.ErrNotLeader) && w.conn.server.late(r, w.frame.at)
+	if late || errors.Is(err, vtop.ErrNotReady) {
+		w.promoting, w.late = true, w.late || late
 	} else {
 		w.final = true
 		w.conn.server.metrics.failed(keyFetch, code)

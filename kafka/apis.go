@@ -25,7 +25,7 @@ type api struct {
 	key  int16
 	name string
 	// min and max are the versions served. They are those of one real Kafka as a set (2.8, without topic ids, with
-	// the floors of 4.0): odd sets break clients.
+	// the floors of 4.0, and Produce 10 for its leader hints): odd sets break clients.
 	min, max int16
 	// shape of the request, for the guard.
 	shape []field
@@ -45,7 +45,7 @@ func (a *api) advertisedMin() int16 {
 // apiTable is what is served, in order of the keys. (A function, since runApiVersions shows it.)
 func apiTable() []api {
 	return []api{
-		{keyProduce, "Produce", 3, 9, shapeProduce, nil},
+		{keyProduce, "Produce", 3, 10, shapeProduce, nil},
 		{keyFetch, "Fetch", 4, 12, shapeFetch, nil},
 		{keyListOffsets, "ListOffsets", 1, 7, shapeListOffsets, runListOffsets},
 		{keyMetadata, "Metadata", 0, 9, shapeMetadata, runMetadata},

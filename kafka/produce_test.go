@@ -213,3 +213,33 @@ func TestRefusals_AgeAndWrap(t *testing.T) {
 		}
 	}
 }
+
+// A client may be at the new leader before the grant is: a refusal would cost it a whole back-off.
+func TestProduce_WaitsAMomentForTheGrantToArrive(t *testing.T) {
+	c := newFakeCluster(t, 2, nil)
+	r := c.topic("t", 1)[0]
+	conn := dial(t, c.nodes[1])
+	req := produceRequest(10, -1, "t", 0, oneBatch("x", nil))
+	conn.send(t, req)
+	eventually(t, "the first attempt finds another leader", func() bool { return c.appends.Load() >= 1 })
+	c.grant(r, "n2", true)
+	if _, resp := conn.receive(t, req); produced(resp).ErrorCode != 0 {
+		t.Fatalf("code %d", produced(resp).ErrorCode)
+	}
+}
+
+// KIP-951: who asked the wrong node is told the right one.
+func TestProduce_RefusalNamesTheLeader(t *testing.T) {
+	c := newFakeCluster(t, 2, nil)
+	r := c.topic("t", 1)[0]
+	rg, _ := c.nodes[1].State().Range(r)
+	resp := dial(t, c.nodes[1]).ask(t, produceRequest(10, -1, "t", 0, oneBatch("x", nil))).(*kmsg.ProduceResponse)
+	p := produced(resp)
+	leader, _ := c.nodes[1].State().Node(rg.Lease.Holder)
+	if p.ErrorCode != kerr.NotLeaderForPartition.Code || p.CurrentLeader.LeaderID != int32(leader.Broker) || p.CurrentLeader.LeaderEpoch != int32(rg.LastEpoch) {
+		t.Fatalf("code %d, leader %+v", p.ErrorCode, p.CurrentLeader)
+	}
+	if len(resp.Brokers) != 1 || resp.Brokers[0].NodeID != int32(leader.Broker) || resp.Brokers[0].Port == 0 {
+		t.Fatalf("brokers %+v", resp.Brokers)
+	}
+}
