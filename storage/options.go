@@ -59,6 +59,17 @@ type Options struct {
 	// TickInterval is how often durable marks are written and free space is looked at. Default 1 s. Negative: only
 	// when Tick is called, for tests.
 	TickInterval time.Duration
+
+	// PinIdle is how long a pin lives without use. Default 2 min.
+	PinIdle time.Duration
+	// MaxPins, PinFiles and PinBytes cap what all pins hold: how many they are, their open files (two for each segment,
+	// beside OpenFiles), and the size of the segments. Defaults 64, 4096 and 1 TiB.
+	MaxPins, PinFiles int
+	PinBytes          int64
+	// StageFiles caps the segments of one staging that are half received at once. Default 16.
+	StageFiles int
+	// Clock is the monotonic time since some moment, for the idle time of pins. Default: the process's own.
+	Clock func() time.Duration
 }
 
 const (
@@ -75,6 +86,11 @@ const (
 	defaultMaxProducers     = 10_000
 	defaultProducerExpiry   = 7 * 24 * time.Hour
 	defaultTickInterval     = time.Second
+	defaultPinIdle          = 2 * time.Minute
+	defaultMaxPins          = 64
+	defaultPinFiles         = 4096
+	defaultPinBytes         = 1 << 40
+	defaultStageFiles       = 16
 	maxReserve              = 1 << 30
 	minReserve              = 64 << 20
 	// openParallel is how many replicas are recovered at once: their reads and syncs overlap.
@@ -101,13 +117,23 @@ func (o Options) withDefaults() (Options, error) {
 	orDefault(&o.MaxProducers, defaultMaxProducers)
 	orDefault(&o.ProducerExpiry, defaultProducerExpiry)
 	orDefault(&o.TickInterval, defaultTickInterval)
+	orDefault(&o.PinIdle, defaultPinIdle)
+	orDefault(&o.MaxPins, defaultMaxPins)
+	orDefault(&o.PinFiles, defaultPinFiles)
+	orDefault(&o.PinBytes, defaultPinBytes)
+	orDefault(&o.StageFiles, defaultStageFiles)
+	if o.Clock == nil {
+		began := time.Now()
+		o.Clock = func() time.Duration { return time.Since(began) }
+	}
 	switch {
 	case o.SegmentBytes < 0 || o.SegmentBytes > maxSegmentBytes:
 		return o, fmt.Errorf("storage options: SegmentBytes is %d, want 1 to %d", o.SegmentBytes, maxSegmentBytes)
 	case o.MaxBatchBytes < 0 || int64(o.MaxBatchBytes) > maxSegmentBytes:
 		return o, fmt.Errorf("storage options: MaxBatchBytes is %d, want 1 to %d", o.MaxBatchBytes, maxSegmentBytes)
 	case o.LogBufferBytes < 0 || o.StoreBufferBytes < 0 || o.OpenFiles < 0 || o.FlushParallel < 0 ||
-		o.IndexBytes < 0 || o.ZeroStoreBytes < 0 || o.MaxProducers < 0 || o.ProducerExpiry < 0:
+		o.IndexBytes < 0 || o.ZeroStoreBytes < 0 || o.MaxProducers < 0 || o.ProducerExpiry < 0 ||
+		o.PinIdle < 0 || o.MaxPins < 0 || o.PinFiles < 0 || o.PinBytes < 0 || o.StageFiles < 0:
 		return o, errors.New("storage options: a bound is negative")
 	}
 	return o, nil
