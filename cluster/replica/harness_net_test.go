@@ -112,4 +112,3 @@ func (c *cluster) address(name vtop.NodeName) string {
 	}
 	return ""
 }
-

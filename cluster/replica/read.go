@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 
 	"github.com/vtop-log/vtop"
 	"github.com/vtop-log/vtop/batch"
+	"github.com/vtop-log/vtop/storage"
 )
 
 // AnyEpoch as the client's epoch says that the client does not name one.
@@ -254,6 +256,9 @@ func (e *Engine) ownerOf(r vtop.Range, o vtop.Offset, fallback vtop.Epoch) vtop.
 	return fallback
 }
 
+// MaxTimestamp as ts of OffsetForTime asks for the first of the records with the greatest timestamp.
+const MaxTimestamp int64 = -3
+
 // OffsetForTime finds the first record below the high watermark whose timestamp (ms since 1970) is at least ts; found is
 // false if there is none.
 func (e *Engine) OffsetForTime(r vtop.Range, clientEpoch vtop.Epoch, ts int64) (at TimeOffset, found bool, err error) {
@@ -264,11 +269,34 @@ func (e *Engine) OffsetForTime(r vtop.Range, clientEpoch vtop.Epoch, ts int64) (
 	if !ld.settled() {
 		return TimeOffset{}, false, fmt.Errorf("%w: range %s", vtop.ErrOffsetNotAvailable, r)
 	}
-	o, when, found, err := ld.log.OffsetForTime(ts, ld.highWatermark())
+	find := ld.log.OffsetForTime
+	if ts == MaxTimestamp {
+		find = func(_ int64, limit vtop.Offset) (vtop.Offset, int64, bool, error) { return latest(ld.log, limit) }
+	}
+	o, when, found, err := find(ts, ld.highWatermark())
 	if err != nil || !found {
 		return TimeOffset{}, false, err
 	}
 	return TimeOffset{Timestamp: when, Offset: o, Epoch: e.ownerOf(r, o, ld.epoch)}, true, nil
+}
+
+// latest finds the first record below limit with the greatest timestamp by halving the times in question: some sixty looks into
+// the indexes at most.
+func latest(log *storage.Log, limit vtop.Offset) (o vtop.Offset, when int64, found bool, err error) {
+	o, when, found, err = log.OffsetForTime(0, limit)
+	for high := int64(math.MaxInt64); err == nil && found && when < high; {
+		mid := when + (high-when)/2 + 1
+		at, t, later, lookErr := log.OffsetForTime(mid, limit)
+		switch {
+		case lookErr != nil:
+			return 0, 0, false, lookErr
+		case later:
+			o, when = at, t
+		default:
+			high = mid - 1
+		}
+	}
+	return o, when, found, err
 }
 
 // EpochEnd answers from the epoch table: the largest epoch at or below epoch that has a span, and where it ends: the next

@@ -1,0 +1,80 @@
+package replica
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/vtop-log/vtop"
+	"github.com/vtop-log/vtop/batch"
+)
+
+func TestEngine_RefusesWhereItDoesNotLead(t *testing.T) {
+	c := newCluster(t, 3, 1)
+	r := c.r(0)
+	epoch := c.lead("a", r)
+	a, b := c.nodes["a"], c.nodes["b"]
+	if res := b.produce(r, "x"); !errors.Is(res.Err, vtop.ErrNotLeader) {
+		t.Fatalf("follower admits: %v", res.Err)
+	}
+	if _, err := b.engine.Fetch(r, FetchSpec{MaxBytes: 1, ClientEpoch: -1, LastFetchedEpoch: -1}, nil); !errors.Is(err, vtop.ErrNotLeader) {
+		t.Fatalf("follower serves reads: %v", err)
+	}
+	if _, err := b.engine.EndOffset(r, AnyEpoch); !errors.Is(err, vtop.ErrNotLeader) {
+		t.Fatalf("follower tells an end: %v", err)
+	}
+	a.mustProduce(r, "x")
+	for _, tc := range []struct {
+		name string
+		spec FetchSpec
+		want error
+	}{
+		{"an older leader epoch", FetchSpec{ClientEpoch: epoch - 1, LastFetchedEpoch: -1}, vtop.ErrEpochFenced},
+		{"a newer leader epoch", FetchSpec{ClientEpoch: epoch + 1, LastFetchedEpoch: -1}, vtop.ErrEpochUnknown},
+		{"above the log end", FetchSpec{Offset: 2, ClientEpoch: -1, LastFetchedEpoch: -1}, vtop.ErrOffsetOutOfRange},
+		{"at the log end", FetchSpec{Offset: 1, MaxBytes: 100, ClientEpoch: -1, LastFetchedEpoch: -1}, nil},
+	} {
+		if _, err := a.engine.Fetch(r, tc.spec, nil); !errors.Is(err, tc.want) {
+			t.Errorf("%s: %v, want %v", tc.name, err, tc.want)
+		}
+	}
+	unknown := vtop.Range{Topic: uuid()}
+	if res := a.produce(unknown, "x"); !errors.Is(res.Err, vtop.ErrUnknownRange) {
+		t.Fatalf("unknown range: %v", res.Err)
+	}
+	// I7: the holder's deadline has passed: no more answers, though nobody else leads yet.
+	a.machine.Leases().Expire()
+	if _, err := a.engine.EndOffset(r, AnyEpoch); !errors.Is(err, vtop.ErrNotLeader) {
+		t.Fatalf("I7: serves after its deadline: %v", err)
+	}
+	if res := a.produce(r, "y"); !errors.Is(res.Err, vtop.ErrNotLeader) {
+		t.Fatalf("admits after its deadline: %v", res.Err)
+	}
+}
+
+func TestEngine_OffsetForTime(t *testing.T) {
+	c := newCluster(t, 3, 1)
+	r := c.r(0)
+	c.lead("a", r)
+	a := c.nodes["a"]
+	if _, found, err := a.engine.OffsetForTime(r, AnyEpoch, MaxTimestamp); err != nil || found {
+		t.Fatalf("empty: %t %v", found, err)
+	}
+	for _, ts := range []int64{100, 300, 200, 300, 50} {
+		b := batch.Build(batch.Spec{Records: []batch.Record{{Timestamp: ts, Value: []byte("x")}}})
+		if res := c.answer(a.send(r, -1, b)); res.Err != nil {
+			t.Fatal(res.Err)
+		}
+	}
+	for _, tc := range []struct {
+		ts, when int64
+		at       vtop.Offset
+		found    bool
+	}{
+		{0, 100, 0, true}, {101, 300, 1, true}, {300, 300, 1, true}, {301, 0, 0, false}, {MaxTimestamp, 300, 1, true},
+	} {
+		at, found, err := a.engine.OffsetForTime(r, AnyEpoch, tc.ts)
+		if err != nil || found != tc.found || at.Offset != tc.at || at.Timestamp != tc.when {
+			t.Errorf("time %d: %+v %t %v, want %d at %d", tc.ts, at, found, err, tc.when, tc.at)
+		}
+	}
+}
