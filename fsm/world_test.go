@@ -68,7 +68,7 @@ func (w *world) do(cmd Command) Outcome {
 	if err := next.Check(); err != nil {
 		w.t.Fatalf("after %+v: %v", cmd, err)
 	}
-	if w.s.Hash() != before {
+	if w.s.Hash() != before || w.s.Check() != nil { // the indexes are not in the hash
 		w.t.Fatalf("%s wrote into the state before it", cmd.Op())
 	}
 	w.s = next
