@@ -150,7 +150,7 @@ func (m *Meta) canWin(s *server, leader raft.ServerID) bool {
 			wg.Add(1)
 			go func() {
 				defer wg.Done()
-				if _, alive := m.probe(ctx, o.ID); alive {
+				if m.probe(ctx, o.ID).alive {
 					mu.Lock()
 					answers++
 					mu.Unlock()

@@ -214,11 +214,11 @@ func (m *Meta) heir(ctx context.Context, s *server) (raft.Server, error) {
 		}
 		n++
 		go func() {
-			applied, ok := m.probe(ctx, srv.ID)
-			if !ok {
+			probed := m.probe(ctx, srv.ID)
+			if !probed.alive {
 				srv.ID = ""
 			}
-			results <- found{srv, applied}
+			results <- found{srv, probed.applied}
 		}()
 	}
 	var best found
@@ -234,16 +234,18 @@ func (m *Meta) heir(ctx context.Context, s *server) (raft.Server, error) {
 }
 
 // probe asks a Raft server whether it is there and how far it has applied.
-func (m *Meta) probe(ctx context.Context, id raft.ServerID) (applied uint64, alive bool) {
+func (m *Meta) probe(ctx context.Context, id raft.ServerID) probeResult {
 	p, ok := m.lookup(id)
 	if !ok {
-		return 0, false
+		return probeResult{}
 	}
 	resp, err := m.ask(ctx, transport.Target{Name: p.Name, Addr: p.Addresses.Peer})
 	if err != nil || resp.GetNode().GetServerId() != string(id) {
-		return 0, false
+		return probeResult{}
 	}
-	return resp.GetAppliedIndex(), true
+	// An id that can't be read is zero, which is nobody's.
+	storage, _ := transport.UUIDFrom("storage id", resp.GetNode().GetStorageId())
+	return probeResult{alive: true, storage: storage, applied: resp.GetAppliedIndex()}
 }
 
 // maxBarriers bounds callers that wait for a barrier.

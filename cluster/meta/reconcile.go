@@ -205,7 +205,10 @@ type watcher struct {
 }
 
 type probeResult struct {
+	// alive: the Raft server answers, with the data directory storage. One that lost its data and kept its raft.db is a
+	// live server, and no owner of its name.
 	alive   bool
+	storage vtop.StorageID
 	applied uint64
 }
 
@@ -282,7 +285,7 @@ func (m *Meta) look(w *watcher) {
 		id := raft.ServerID(n.RaftID)
 		if id == m.db().serverID {
 			mu.Lock()
-			w.health[id] = probeResult{true, m.machine.Applied()}
+			w.health[id] = probeResult{true, m.cfg.Who.Self().Storage, m.machine.Applied()}
 			mu.Unlock()
 			continue
 		}
@@ -290,9 +293,9 @@ func (m *Meta) look(w *watcher) {
 		wg.Add(1)
 		go func() {
 			defer wg.Done()
-			applied, alive := m.probe(m.ctx, id)
+			result := m.probe(m.ctx, id)
 			mu.Lock()
-			w.health[id] = probeResult{alive, applied}
+			w.health[id] = result
 			mu.Unlock()
 			<-slots
 		}()
@@ -318,12 +321,12 @@ func (m *Meta) view(w *watcher, servers []raft.Server) view {
 			name: n.Name, server: id, addr: n.Addresses.Peer, gone: n.State == fsm.NodeGone,
 			alive: w.health[id].alive, steady: w.looks[id] >= steadyLooks,
 		}
-		if nv.alive {
+		if nv.alive && w.health[id].storage == n.Storage {
 			delete(w.since, n.Name)
-		} else {
-			if w.since[n.Name].IsZero() {
-				w.since[n.Name] = now
-			}
+		} else if w.since[n.Name].IsZero() {
+			w.since[n.Name] = now
+		}
+		if !nv.alive {
 			nv.away = now.Sub(w.since[n.Name])
 		}
 		v.nodes = append(v.nodes, nv)
