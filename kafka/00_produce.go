@@ -200,10 +200,11 @@ func (a *admission) part(part *producePart, r vtop.Range, records []byte, limit 
 	node := a.conn.server.node
 	for {
 		node.Append(a.conn.ctx, r, -1, b, a.acks, part.done)
-		if part.state.Load() != partDone || part.result.Err == nil || !a.waitFor(r, part.result.Err) {
+		if part.state.Load() != partDone || part.result.Err == nil || part.result.Base >= 0 || !a.waitFor(r, part.result.Err) {
 			return
 		}
-		// Nothing was admitted, and the part's result is this goroutine's alone until the request is queued.
+		// Nothing was admitted (an error with a base is of a batch that was), and the part's result is this
+		// goroutine's alone until the request is queued.
 		part.call.pending.Add(1)
 		part.state.Store(partWaiting)
 	}

@@ -34,8 +34,9 @@ type fakeCluster struct {
 	holding  bool
 	held     []func()
 	refuse   func(vtop.Range, batch.Batch) error
-	noLeases bool // new topics get no leases
-	onlyHeld bool // leases of new topics are granted, not started
+	unknown  error // what admitted batches are answered with
+	noLeases bool  // new topics get no leases
+	onlyHeld bool  // leases of new topics are granted, not started
 	down     map[vtop.NodeName]bool
 	notReady bool
 

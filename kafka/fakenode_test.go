@@ -80,7 +80,9 @@ func (n *fakeNode) Append(_ context.Context, r vtop.Range, clientEpoch vtop.Epoc
 	ack := func() {
 		n.c.mu.Lock()
 		var err error
-		if now, ok := n.c.state.Range(r); !ok || now.Lease.Epoch != epoch {
+		if n.c.unknown != nil {
+			err = n.c.unknown
+		} else if now, ok := n.c.state.Range(r); !ok || now.Lease.Epoch != epoch {
 			err = &vtop.FencedError{Range: r, Claimed: epoch, Reason: "lease moved"}
 		} else {
 			l.high = max(l.high, end)

@@ -243,3 +243,16 @@ func TestProduce_RefusalNamesTheLeader(t *testing.T) {
 		t.Fatalf("brokers %+v", resp.Brokers)
 	}
 }
+
+// A batch that was admitted before its leader was deposed is in the log: admitting it again here would write it twice.
+func TestProduce_AdmittedBatchIsNotAdmittedAgain(t *testing.T) {
+	c := newFakeCluster(t, 1, nil)
+	c.topic("t", 1)
+	c.set(func(c *fakeCluster) {
+		c.unknown = fmt.Errorf("%w: deposed between append and answer", vtop.ErrNotLeader)
+	})
+	p := produced(dial(t, c.nodes[0]).ask(t, produceRequest(10, -1, "t", 0, oneBatch("x", nil))))
+	if p.ErrorCode != kerr.NotLeaderForPartition.Code || p.BaseOffset != -1 || c.appends.Load() != 1 {
+		t.Fatalf("code %d, base %d, admitted %d times", p.ErrorCode, p.BaseOffset, c.appends.Load())
+	}
+}

@@ -95,7 +95,7 @@ func (l *leadership) admit(base, last vtop.Offset, acks int16, done func(Result)
 	case l.ended != nil:
 		err := l.ended
 		l.mu.Unlock()
-		done(Result{Base: -1, LogStart: -1, Err: err})
+		done(Result{Base: base, LogStart: -1, Err: err}) // it is in the log: its fate is unknown
 		return
 	case acks == 1 && last >= l.log.Durable():
 		l.one.add(w)
@@ -174,7 +174,7 @@ func (l *leadership) stop(cause error) {
 		f.peer.drop(f)
 	}
 	for _, w := range waiting {
-		w.done(Result{Base: -1, LogStart: -1, Err: err})
+		w.done(Result{Base: w.base, LogStart: -1, Err: err})
 	}
 	l.slot.engine.watches.moved(l.r)
 }
@@ -185,7 +185,7 @@ func (l *leadership) expire(now time.Time) {
 	late := l.one.expired(now, l.all.expired(now, nil))
 	l.mu.Unlock()
 	for _, w := range late {
-		w.done(Result{Base: -1, LogStart: -1, Err: fmt.Errorf("%w: range %s offset %d is not on a majority yet",
+		w.done(Result{Base: w.base, LogStart: -1, Err: fmt.Errorf("%w: range %s offset %d is not on a majority yet",
 			vtop.ErrTimeout, l.r, w.base)})
 	}
 }
