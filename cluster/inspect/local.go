@@ -45,12 +45,18 @@ func (f *Face) Local(_ context.Context, topic string) (*adminapi.Local, error) {
 		}
 	}
 	for _, info := range n.Replicas() {
-		if info.State == storage.StateQuarantined {
-			out.Problems = append(out.Problems, adminapi.Problem{
-				Kind: "quarantined", Subject: state.RangeName(info.Range), Message: info.Reason,
-				Hint: "nothing was changed and nothing is served from this replica: keep its directory, and compare it with the others",
-			})
+		problem := adminapi.Problem{Subject: state.RangeName(info.Range), Message: info.Reason}
+		switch info.State {
+		case storage.StateQuarantined:
+			problem.Kind = "quarantined"
+			problem.Hint = "nothing was changed and nothing is served from this replica: keep its directory, and compare it with the others"
+		case storage.StateHoles:
+			problem.Kind = "segment_damaged"
+			problem.Hint = "the replica keeps its vote and serves nothing of that segment; the other replicas have it whole"
+		default:
+			continue
 		}
+		out.Problems = append(out.Problems, problem)
 	}
 	return out, nil
 }
