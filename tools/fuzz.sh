@@ -8,7 +8,10 @@ count=0
 while IFS=: read -r file target; do
   dir=$(dirname "$file")
   echo "== ./$dir $target ($fuzztime)"
-  go test -run '^$' -fuzz "^${target}\$" -fuzztime "$fuzztime" "./$dir"
+  if ! go test -run '^$' -fuzz "^${target}\$" -fuzztime "$fuzztime" "./$dir" </dev/null; then
+    echo "FAILED: ./$dir $target; the input is under ./$dir/testdata/fuzz/$target" >&2
+    exit 1
+  fi
   count=$((count + 1))
 done < <(git ls-files '*_test.go' | xargs grep -Hoh --only-matching -E 'func Fuzz[A-Za-z0-9_]+' --with-filename | sed 's/:func /:/' | sort)
 if [ "$count" -eq 0 ]; then

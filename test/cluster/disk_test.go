@@ -66,10 +66,12 @@ func TestDisk_HungDiskLosesLeasesAndRaftLeadership(t *testing.T) {
 	if code := victim.WaitEnd(60 * time.Second); code != exitDiskStall {
 		t.Errorf("the watchdog ended the process with code %d, want %d", code, exitDiskStall)
 	}
+	t.Logf("its end is seen after %s", time.Since(hung).Round(time.Millisecond))
 	ledger.WaitMore(200, 30*time.Second)
 	victim.Start()
 	victim.WaitReady()
 	c.WaitInSync("ledger", 60*time.Second)
+	t.Logf("in sync again after %s", time.Since(hung).Round(time.Millisecond))
 	c.VerifyLedger("ledger", ledger.Stop(60*time.Second))
 }
 
