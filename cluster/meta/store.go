@@ -16,6 +16,7 @@ import (
 	"github.com/hashicorp/raft"
 	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
 	"go.etcd.io/bbolt"
+	bbolterrors "go.etcd.io/bbolt/errors"
 
 	"github.com/vtop-log/vtop"
 	"github.com/vtop-log/vtop/storage/vfs"
@@ -232,7 +233,7 @@ func guard(fn func() error) (err error) {
 
 func boltError(path string, err error) error {
 	switch {
-	case errors.Is(err, bbolt.ErrTimeout):
+	case errors.Is(err, bbolterrors.ErrTimeout):
 		return fmt.Errorf("%s: %w", path, ErrRaftDBLocked)
 	case errors.Is(err, os.ErrPermission):
 		return err
