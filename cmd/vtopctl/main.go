@@ -21,6 +21,7 @@ const (
 	exitFailed      = 1 // the cluster did not do it, or what was asked is not so
 	exitUsage       = 2 // wrong usage, or no node could be reached
 	exitRefused     = 3 // refused, or a segment is damaged
+	exitInterrupted = 130
 	envEndpoint     = "VTOP_ENDPOINT"
 	defaultEndpoint = "127.0.0.1:9642"
 )
@@ -66,7 +67,7 @@ func exitCode(err error) int {
 		switch refusal.Code {
 		case adminapi.CodeInvalid, adminapi.CodeUnreachable:
 			return exitUsage
-		case adminapi.CodeNotAllowed, adminapi.CodeConflict:
+		case adminapi.CodeNotAllowed, adminapi.CodeConflict, adminapi.CodeFenced, adminapi.CodeNeverWritten, adminapi.CodeNoSource:
 			return exitRefused
 		}
 		return exitFailed
@@ -93,13 +94,19 @@ func rootCommand() *cobra.Command {
   vtopctl lease show orders/0          the whole story of one range
   vtopctl lease transfer orders/0 --to n2
 
-The endpoint is --endpoint, or VTOP_ENDPOINT, or 127.0.0.1:9642. Listings take -o json.
+  vtopctl node safe-to-stop n2         may it be restarted now
+  vtopctl repair orders/0 --node n4    bring a missing, wiped, damaged or late replica back among the voters
+  vtopctl node drain n2                empty a node, before it is removed
+  vtopctl scrub                        read every sealed segment, and compare
+
+The endpoint is --endpoint, or VTOP_ENDPOINT, or 127.0.0.1:9642; give several with commas, and the first that answers
+is asked. Listings take -o json.
 Exit codes: 0 done, 1 failed, 2 wrong usage or no answer, 3 refused or damaged.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
 	f := cmd.PersistentFlags()
-	f.StringVar(&o.endpoint, "endpoint", envOr(envEndpoint, defaultEndpoint), "admin address of any node")
+	f.StringVar(&o.endpoint, "endpoint", envOr(envEndpoint, defaultEndpoint), "admin address of any node; several with commas")
 	f.StringVarP(&o.output, "output", "o", "table", "table or json")
 	f.StringVar(&o.tls.Cert, "tls-cert", os.Getenv("VTOP_TLS_CERT"), "certificate of the operator (vtopctl cert issue --operator)")
 	f.StringVar(&o.tls.Key, "tls-key", os.Getenv("VTOP_TLS_KEY"), "key of --tls-cert")
@@ -110,7 +117,8 @@ Exit codes: 0 done, 1 failed, 2 wrong usage or no answer, 3 refused or damaged.`
 		}
 		return nil
 	}
-	cmd.AddCommand(statusCommand(o), nodeCommand(o), topicCommand(o), leaseCommand(o), segmentCommand(o), certCommand())
+	cmd.AddCommand(statusCommand(o), nodeCommand(o), topicCommand(o), leaseCommand(o), segmentCommand(o), certCommand(),
+		sealCommand(o), repairCommand(o), healCommand(o), scrubCommand(o), rangeCommand(o))
 	return cmd
 }
 
@@ -119,19 +127,4 @@ func envOr(name, other string) string {
 		return v
 	}
 	return other
-}
-
-// client connects nothing yet; it refuses half a TLS identity.
-func (o *options) client() (*adminapi.Client, error) {
-	var id *tlsid.Identity
-	if o.tls != (tlsid.Files{}) {
-		if o.tls.Cert == "" || o.tls.Key == "" || o.tls.CA == "" {
-			return nil, usagef("--tls-cert, --tls-key and --tls-ca go together: give all three or none")
-		}
-		var err error
-		if id, err = tlsid.Load(o.tls); err != nil {
-			return nil, err
-		}
-	}
-	return adminapi.NewClient(o.endpoint, id), nil
 }

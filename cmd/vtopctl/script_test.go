@@ -1,10 +1,15 @@
 package main
 
 import (
+	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"os"
+	"os/exec"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
@@ -25,6 +30,9 @@ func TestScripts(t *testing.T) {
 			"exits":       cmdExits,
 			"makesegment": cmdMakeSegment,
 			"flipbit":     cmdFlipBit,
+			"json":        cmdJSON,
+			"interrupt":   cmdInterrupt,
+			"killnodes":   cmdKillNodes,
 		},
 		Setup: func(env *testscript.Env) error {
 			l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -32,9 +40,72 @@ func TestScripts(t *testing.T) {
 				return err
 			}
 			env.Setenv("NOBODY", l.Addr().String()) // a port that refuses connections
+			f, err := startFakeCluster()
+			if err != nil {
+				return errors.Join(err, l.Close())
+			}
+			env.Defer(f.stop)
+			env.Values[clusterKey{}] = f
+			env.Setenv("N1", f.addrs[0])
+			env.Setenv("N2", f.addrs[1])
 			return l.Close()
 		},
 	})
+}
+
+type clusterKey struct{}
+
+// json object|list NAME... wants standard output to be one JSON value that has these names.
+func cmdJSON(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 1 {
+		ts.Fatalf("usage: json object|list NAME...")
+	}
+	var objects []map[string]any
+	var err error
+	out := ts.ReadFile("stdout")
+	if args[0] == "list" {
+		err = json.Unmarshal([]byte(out), &objects)
+	} else {
+		objects = append(objects, nil)
+		err = json.Unmarshal([]byte(out), &objects[0])
+	}
+	if err != nil || objects == nil {
+		ts.Fatalf("no JSON %s: %v", args[0], err)
+	}
+	for _, o := range objects {
+		for _, name := range args[1:] {
+			if _, ok := o[name]; !ok {
+				ts.Fatalf("no %q in %v", name, o)
+			}
+		}
+	}
+}
+
+// interrupt vtopctl ARGS... runs the tool until it waits for a job, and sends it what Ctrl-C sends.
+func cmdInterrupt(ts *testscript.TestScript, _ bool, args []string) {
+	f := ts.Value(clusterKey{}).(*fakeCluster)
+	bin, err := exec.LookPath(args[0])
+	ts.Check(err)
+	cmd := exec.Command(bin, args[1:]...)
+	var stdout, stderr strings.Builder
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	before := f.lookedAt()
+	ts.Check(cmd.Start())
+	for f.lookedAt() < before+2 {
+		time.Sleep(10 * time.Millisecond)
+	}
+	ts.Check(cmd.Process.Signal(os.Interrupt))
+	_ = cmd.Wait() // the exit code is looked at below
+	fmt.Fprint(ts.Stdout(), stdout.String())
+	fmt.Fprint(ts.Stderr(), stderr.String())
+	if got := cmd.ProcessState.ExitCode(); got != exitInterrupted {
+		ts.Fatalf("exit code %d, want %d: %s", got, exitInterrupted, stderr.String())
+	}
+}
+
+// killnodes ends both nodes once somebody waits for a job.
+func cmdKillNodes(ts *testscript.TestScript, _ bool, _ []string) {
+	ts.Value(clusterKey{}).(*fakeCluster).killWhenLookedAt()
 }
 
 // exits CODE vtopctl ARGS... runs the tool and wants that exit code.
