@@ -86,7 +86,7 @@ func (r *Receiver) read(s *transport.Stream, peer transport.Caller) error {
 		if !ok {
 			return errors.New("not a beat")
 		}
-		h := healthOf(beat, peer.Incarnation)
+		h := healthOf(beat, peer)
 		r.cfg.Tracker.Beat(peer.Name, beat.GetSeq(), h)
 		if worth(last, h) {
 			r.cfg.Evidence(peer.Name)
@@ -95,9 +95,10 @@ func (r *Receiver) read(s *transport.Stream, peer transport.Caller) error {
 	}
 }
 
-func healthOf(b *peerpb.Beat, life vtop.Incarnation) Health {
+func healthOf(b *peerpb.Beat, peer transport.Caller) Health {
 	return Health{
-		Incarnation: life,
+		Storage:     peer.Storage,
+		Incarnation: peer.Incarnation,
 		DiskStalled: time.Duration(b.GetDiskStalledMs()) * time.Millisecond,
 		DiskFailing: !b.GetDiskOk(),
 		NoSpace:     b.GetNoSpace(),

@@ -10,6 +10,8 @@ import (
 
 // Health is what a node says of itself in a beat.
 type Health struct {
+	// Storage is the data directory that the incarnation counts the starts of.
+	Storage     vtop.StorageID
 	Incarnation vtop.Incarnation
 	// DiskStalled is how long the write in flight has waited beyond the usual; 0 when the disk answers.
 	DiskStalled time.Duration
@@ -69,12 +71,13 @@ func NewTracker(limits Limits, clock func() time.Duration) *Tracker {
 }
 
 // Beat takes a beat. One of an older incarnation than the last is ignored (a delayed word of a dead process),
-// and false is returned.
+// and false is returned. Another data directory that took the name over counts its starts anew; only one that is
+// registered gets as far as sending beats.
 func (t *Tracker) Beat(node vtop.NodeName, seq uint64, h Health) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	r := t.recordLocked(node)
-	if h.Incarnation < r.health.Incarnation {
+	if h.Storage == r.health.Storage && h.Incarnation < r.health.Incarnation {
 		return false
 	}
 	*r = record{health: h, seq: seq, last: t.clock()}

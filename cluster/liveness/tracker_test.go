@@ -3,6 +3,8 @@ package liveness
 import (
 	"testing"
 	"time"
+
+	"github.com/vtop-log/vtop"
 )
 
 type handClock struct{ now time.Duration }
@@ -91,5 +93,18 @@ func TestTracker_StalledDiskAndLeavingLoseLeasesNoSpaceOnlyRoom(t *testing.T) {
 		if v := tr.Verdict("n1"); v.Alive != c.alive || v.HasRoom != c.room {
 			t.Errorf("%s: %+v", name, v)
 		}
+	}
+}
+
+func TestTracker_AnotherDiskOfTheNameCountsItsStartsAnew(t *testing.T) {
+	tr, _ := newTestTracker()
+	old, young := vtop.StorageID{1}, vtop.StorageID{2}
+	tr.Beat("n1", 7, Health{Storage: old, Incarnation: 3})
+	tr.Lost("n1", 3, true)
+	if !tr.Beat("n1", 1, Health{Storage: young, Incarnation: 1}) || !tr.Verdict("n1").Alive {
+		t.Fatalf("the disk that took the name over is not heard: %+v", tr.Verdict("n1"))
+	}
+	if v := tr.Verdict("n1"); v.Incarnation != 1 {
+		t.Fatalf("incarnation %d, want that of the new disk", v.Incarnation)
 	}
 }
