@@ -4,6 +4,7 @@ import (
 	"container/list"
 	"sync"
 
+	"github.com/vtop-log/vtop/storage/manifest"
 	"github.com/vtop-log/vtop/storage/vfs"
 )
 
@@ -11,9 +12,11 @@ import (
 // dropped, or when too many are idle.
 type handle struct {
 	file vfs.File
-	// index of a sealed segment; set by the first who needs it, under fileCache.mu.
-	index *index
-	users int
+	// index and manifest (but for the producer state) of a sealed segment; set by the first who needs them, under
+	// fileCache.mu.
+	index    *index
+	manifest *manifest.Manifest
+	users    int
 	// dropped is true once the segment has no longer this handle.
 	dropped bool
 	owner   *segment
@@ -142,6 +145,19 @@ func (c *fileCache) setIndex(h *handle, x *index) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	h.index = x
+}
+
+// manifestOf and setManifest do the same for the manifest.
+func (c *fileCache) manifestOf(h *handle) *manifest.Manifest {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return h.manifest
+}
+
+func (c *fileCache) setManifest(h *handle, m *manifest.Manifest) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	h.manifest = m
 }
 
 // closeAll closes files whose content is synced or of no more use; there is nobody to tell of an error.

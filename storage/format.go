@@ -24,6 +24,7 @@ import (
 //	producers   16 topic id, 4 range index, 8 offset, then the state (see producers.go)
 //	index       8 base, 8 size of the segment, 4 count, then entries (see index.go)
 //	hole        the reason, as text
+//	stage       16 cluster id, 16 topic id, 4 range index
 //
 // A file that is empty, cut short, longer, zeroed or altered fails to decode, and is then rebuilt from the log or
 // counts as lost; it is never taken for an empty one (E7).
@@ -37,6 +38,7 @@ const (
 	magicProducers = "vtopprod"
 	magicIndex     = "vtopindx"
 	magicHole      = "vtophole"
+	magicStage     = "vtopstge"
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -169,4 +171,24 @@ func decodeReplicaMeta(data []byte) (replicaMeta, error) {
 		return replicaMeta{}, fmt.Errorf("%w: base %d, range index %d", vtop.ErrDamaged, m.base, m.rng.Index)
 	}
 	return m, nil
+}
+
+// stageMeta is what the file `stage` of a staging tells.
+type stageMeta struct {
+	cluster vtop.ClusterID
+	rng     vtop.Range
+}
+
+func (m stageMeta) encode() []byte {
+	return encodeSmall(magicStage, appendRange(append([]byte(nil), m.cluster[:]...), m.rng))
+}
+
+func decodeStageMeta(data []byte) (stageMeta, error) {
+	payload, err := decodeSmall(magicStage, data)
+	if err != nil {
+		return stageMeta{}, err
+	}
+	r := reader{b: payload}
+	m := stageMeta{cluster: r.uuid(), rng: r.rng()}
+	return m, r.done()
 }

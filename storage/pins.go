@@ -3,6 +3,7 @@ package storage
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/vtop-log/vtop"
@@ -96,20 +97,109 @@ type PinInfo struct {
 //
 // Errors: *PinLimitError, vtop.ErrUnknownRange, ErrFenced (another replica id), ErrReplicaLost, ErrDamaged (quarantined, or
 // the producer state at the base cannot be read), ErrStorage.
-func (s *Store) Pin(spec PinSpec) (Pinned, error) { return Pinned{}, errors.ErrUnsupported }
+func (s *Store) Pin(spec PinSpec) (Pinned, error) {
+	l := s.Get(spec.Range)
+	if l == nil {
+		return Pinned{}, fmt.Errorf("pin: %w: no replica of range %s here", vtop.ErrUnknownRange, spec.Range)
+	}
+	if spec.ReplicaID != 0 && spec.ReplicaID != l.replicaID {
+		return Pinned{}, fmt.Errorf("pin: %w: replica %d of range %s is asked, this is replica %d", vtop.ErrFenced, spec.ReplicaID, spec.Range, l.replicaID)
+	}
+	l.opMu.Lock() // against retention
+	defer l.opMu.Unlock()
+	base, producers, err := l.resetPoint()
+	if err != nil {
+		return Pinned{}, fmt.Errorf("pin: %w", err)
+	}
+	out := Pinned{ReplicaID: l.replicaID, Base: base, Producers: producers, Idle: s.opt.PinIdle}
+	var held []SegmentInfo
+	out.Segments = l.sealedPrefix()
+	for _, seg := range out.Segments {
+		if seg.Hole == "" && !slices.Contains(spec.Have, seg.Base) {
+			held = append(held, seg)
+		}
+	}
+	if len(held) == 0 && !spec.Growing {
+		return out, nil
+	}
+	p, err := s.pins.begin(s, l, spec, out)
+	if err != nil {
+		return Pinned{}, err
+	}
+	for _, seg := range held {
+		if err := s.pins.hold(l, p, seg); err != nil {
+			s.pins.end(p, "it could not be made")
+			return Pinned{}, err
+		}
+	}
+	out.ID = p.id
+	return out, nil
+}
 
 // SettlePin ends the growing of a pin at a segment end: what it took beyond is let go, and the answer lists the sealed
-// segments up to there. vtop.ErrNotReady, with the pin as it was, if not all below end is sealed yet; a *PinLimitError, and
-// the pin is gone, if a segment could not be taken because of the caps; ErrPinGone.
+// segments up to there. vtop.ErrNotReady, with the pin as it was, if not all below end is sealed yet; a *PinLimitError or
+// vtop.ErrStorage, and the pin is gone, if a segment could not be taken when it was sealed; ErrPinGone.
 func (s *Store) SettlePin(id PinID, end vtop.Offset) (Pinned, error) {
-	return Pinned{}, errors.ErrUnsupported
+	p, err := s.pins.touch(id)
+	if err != nil {
+		return Pinned{}, err
+	}
+	return s.pins.settle(p, end)
 }
 
 // TouchPin starts the idle time of a pin anew. Reads through it do so by themselves. ErrPinGone.
-func (s *Store) TouchPin(id PinID) error { return errors.ErrUnsupported }
+func (s *Store) TouchPin(id PinID) error {
+	_, err := s.pins.touch(id)
+	return err
+}
 
-// Unpin ends a pin; what is being read through it ends first. Releasing one that is gone is fine: released is false.
-func (s *Store) Unpin(id PinID) (released bool) { return false }
+// Unpin ends a pin; what is being read through it is told. Releasing one that is gone is fine: released is false.
+func (s *Store) Unpin(id PinID) (released bool) {
+	p, err := s.pins.touch(id)
+	return err == nil && s.pins.end(p, "released")
+}
 
 // Pins describes all pins, the oldest first.
-func (s *Store) Pins() []PinInfo { return nil }
+func (s *Store) Pins() []PinInfo {
+	var out []PinInfo
+	for _, p := range s.pins.all() {
+		out = append(out, s.pinInfo(p))
+	}
+	slices.SortFunc(out, func(a, b PinInfo) int { return int(b.Age - a.Age) })
+	return out
+}
+
+func (s *Store) pinInfo(p *pin) PinInfo {
+	present := map[vtop.Offset]bool{}
+	if s.Get(p.log.rng) == p.log {
+		for _, seg := range p.log.Segments() {
+			present[seg.Base] = true
+		}
+	}
+	return s.pins.info(p, present)
+}
+
+// ExpirePins ends the pins that were not used for Options.PinIdle and, while the disk is under its reserve, the one that
+// keeps most unlinked bytes on it. The store calls it with every Tick.
+func (s *Store) ExpirePins() {
+	full := s.Admits() != nil
+	var most *pin
+	var kept int64
+	for _, p := range s.pins.all() {
+		info := s.pinInfo(p)
+		if info.Idle >= s.opt.PinIdle {
+			s.endPin(p, fmt.Sprintf("it was not used for %s", s.opt.PinIdle))
+		} else if info.Unlinked > kept {
+			most, kept = p, info.Unlinked
+		}
+	}
+	if full && most != nil {
+		s.endPin(most, fmt.Sprintf("the disk is nearly full, and it kept %d bytes that retention had unlinked", kept))
+	}
+}
+
+func (s *Store) endPin(p *pin, cause string) {
+	if s.pins.end(p, cause) {
+		s.log.Warn("pin ended", "pin", uint64(p.id), "range", p.log.rng.String(), "job", p.job, "reason", cause)
+	}
+}

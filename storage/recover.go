@@ -79,7 +79,7 @@ func (r *recovery) list() error {
 	for _, name := range names {
 		base, ok := parseFileName(name, filepath.Ext(name))
 		kind := kinds[filepath.Ext(name)]
-		leftover := strings.HasSuffix(name, vfs.TempSuffix) || ok && kind != nil && base < r.meta.base
+		leftover := strings.HasSuffix(name, vfs.TempSuffix) || name == stageName || ok && kind != nil && base < r.meta.base
 		switch {
 		case leftover:
 			if err := l.store.fs.Remove(filepath.Join(l.dir, name)); err != nil {

@@ -89,6 +89,11 @@ func (l *Log) finishReset() error {
 func (l *Log) ResetPoint() (base vtop.Offset, producers []byte, err error) {
 	l.opMu.Lock() // against retention
 	defer l.opMu.Unlock()
+	return l.resetPoint()
+}
+
+// resetPoint is ResetPoint, under opMu.
+func (l *Log) resetPoint() (base vtop.Offset, producers []byte, err error) {
 	l.mu.Lock()
 	err = l.usableLocked()
 	if err == nil {

@@ -3,8 +3,10 @@ package storage
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/vtop-log/vtop"
+	"github.com/vtop-log/vtop/storage/manifest"
 )
 
 // Health is what a scrub found out about one segment.
@@ -53,7 +55,92 @@ func (s *Store) Scrub(ctx context.Context, r vtop.Range, bytesPerSecond int64, w
 	return out, err
 }
 
-// ScrubEach is Scrub that hands out each verdict when it is there.
+// ScrubEach is Scrub that hands out each verdict when it is there. Errors: vtop.ErrUnknownRange, ErrReplicaLost, the cause
+// of ctx.
 func (s *Store) ScrubEach(ctx context.Context, r vtop.Range, bytesPerSecond int64, want func(base vtop.Offset) (root [32]byte, known bool), tell func(Verdict)) error {
-	return errors.ErrUnsupported
+	l := s.Get(r)
+	if l == nil {
+		return fmt.Errorf("scrub: %w: no replica of range %s here", vtop.ErrUnknownRange, r)
+	}
+	if err := l.Err(); err != nil && !errors.Is(err, vtop.ErrStorage) {
+		return fmt.Errorf("scrub: %w", err)
+	}
+	pace := newPacer(bytesPerSecond)
+	for _, seg := range l.Segments() {
+		if seg.State == SegmentTail {
+			continue
+		}
+		v := Verdict{Segment: seg}
+		var known bool
+		v.Want, known = want(seg.Base)
+		l.scrub(ctx, pace, &v, known)
+		tell(v)
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return nil
+}
+
+// scrub judges one segment.
+func (l *Log) scrub(ctx context.Context, pace *pacer, v *Verdict, known bool) {
+	switch {
+	case v.Segment.Hole != "":
+		v.Health, v.Reason = HealthBad, v.Segment.Hole
+		return
+	case v.Segment.State == SegmentClosed && known:
+		v.Reason = "the catalogue has it, and it is not sealed here yet"
+		return
+	case v.Segment.State == SegmentClosed:
+		v.Reason = "it is closed and not sealed yet: there is nothing to compare with"
+		return
+	case ctx.Err() != nil:
+		v.Reason = fmt.Sprintf("not looked at: %v", context.Cause(ctx))
+		return
+	}
+	err := l.compare(ctx, pace, v, known)
+	switch {
+	case errors.Is(err, vtop.ErrDamaged):
+		v.Health, v.Reason = HealthBad, err.Error()
+	case err != nil:
+		v.Reason = err.Error()
+	case !known:
+		v.Reason = "its bytes agree with its manifest; the catalogue does not tell its root"
+	default:
+		v.Health = HealthOK
+	}
+}
+
+// compare reads a sealed segment. vtop.ErrDamaged if it is not what it should be, and then it is a hole; other errors say
+// why it could not be compared.
+func (l *Log) compare(ctx context.Context, pace *pacer, v *Verdict, known bool) error {
+	r := SealedReader{store: l.store, log: l, at: -1}
+	if err := r.openLog(v.Segment.Base, v.Segment.Root); err != nil {
+		return err
+	}
+	defer r.Close()
+	m, err := r.readChunks() // anew: the one at hand was read long ago, maybe
+	if err != nil {
+		return err
+	}
+	r.chunks, v.Root = m, m.Root
+	if known && m.Root != v.Want {
+		return r.damaged(fmt.Sprintf("its root is %x, the catalogue has %x", m.Root, v.Want))
+	}
+	if size, err := r.file.Size(); err != nil || size != m.Size {
+		return r.damaged(fmt.Sprintf("its file has %d bytes, want %d (%v)", size, m.Size, err))
+	}
+	buf := l.store.pieces.Get().(*[manifest.ChunkSize]byte)
+	defer l.store.pieces.Put(buf)
+	for i := range m.Chunks {
+		_, length := m.ChunkRange(i)
+		if err := pace.take(ctx, length); err != nil {
+			return fmt.Errorf("read up to byte %d of %d: %w", v.Read, m.Size, err)
+		}
+		if err := r.readChunk(i, buf[:length]); err != nil {
+			return err
+		}
+		v.Read += int64(length)
+	}
+	return nil
 }

@@ -187,7 +187,9 @@ func (l *Log) Seal(base vtop.Offset, want [32]byte) error {
 	l.mu.Lock()
 	plan.seg.state, plan.seg.root, l.computed = SegmentSealed, m.Root, nil
 	plan.seg.index = nil // from now on it lives with the open file
+	info := plan.seg.info()
 	l.mu.Unlock()
+	l.store.pins.grow(l, info) // before retention can see it
 	return l.reclaim()
 }
 

@@ -14,16 +14,18 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/vtop-log/vtop"
+	"github.com/vtop-log/vtop/storage/manifest"
 	"github.com/vtop-log/vtop/storage/vfs"
 )
 
 // Names in the data directory.
 const (
-	lockName  = "lock"
-	probeName = "probe"
-	rangesDir = "ranges"
-	asideDir  = "aside"
-	trashDir  = "trash"
+	lockName   = "lock"
+	probeName  = "probe"
+	rangesDir  = "ranges"
+	stagingDir = "staging"
+	asideDir   = "aside"
+	trashDir   = "trash"
 )
 
 // Store is one data directory. All methods may be called by many goroutines at once.
@@ -37,6 +39,9 @@ type Store struct {
 	journal *journal
 	files   *fileCache
 	chunks  chunkPool
+	pins    *pinTable
+	// pieces pools buffers of one manifest chunk.
+	pieces sync.Pool
 	// leadCalls pools leadCall.
 	leadCalls sync.Pool
 	// ioSlots bounds the flushes inside the kernel.
@@ -59,8 +64,12 @@ type Store struct {
 	probing chan struct{}
 	probed  error
 
-	// createMu is held while replicas are created or taken out.
+	// createMu is held while replicas are created, adopted or taken out.
 	createMu sync.Mutex
+
+	// stageMu is held while stagings are opened or removed. It comes after createMu.
+	stageMu  sync.Mutex
+	stagings map[vtop.Range]*Staging
 
 	// mu guards the map, not the logs in it.
 	mu     sync.Mutex
@@ -81,8 +90,10 @@ func Open(fsys vfs.FS, dir string, opt Options) (*Store, error) {
 	s := &Store{
 		fs: fsys, dir: dir, opt: opt, log: opt.Log.Named("storage"),
 		files: &fileCache{fs: fsys, limit: opt.OpenFiles}, ioSlots: make(chan struct{}, opt.FlushParallel),
-		logs: map[vtop.Range]*Log{}, missing: map[replicaKey]string{},
+		logs: map[vtop.Range]*Log{}, missing: map[replicaKey]string{}, stagings: map[vtop.Range]*Staging{},
 	}
+	s.pins = newPinTable(&s.opt)
+	s.pieces.New = func() any { return new([manifest.ChunkSize]byte) }
 	s.leadCalls.New = newLeadCall
 	s.stopped, s.stop = context.WithCancel(context.Background())
 	if err := s.open(); err != nil {
@@ -108,7 +119,7 @@ func (s *Store) open() error {
 		return err
 	}
 	s.lock = lock
-	for _, name := range []string{rangesDir, asideDir, trashDir} {
+	for _, name := range []string{rangesDir, stagingDir, asideDir, trashDir} {
 		if err := s.fs.MkdirAll(filepath.Join(s.dir, name)); err != nil {
 			return err
 		}
@@ -124,6 +135,7 @@ func (s *Store) open() error {
 		return err
 	}
 	s.sweepTrash()
+	s.finishAdoptions()
 	return s.openReplicas(lost)
 }
 
@@ -189,6 +201,10 @@ func (s *Store) Close() error {
 	s.mu.Unlock()
 	s.stop()
 	s.background.Wait()
+	for _, p := range s.pins.all() {
+		s.pins.end(p, "the store was closed")
+	}
+	s.closeStagings()
 	for _, l := range logs {
 		l.mu.Lock()
 		l.shut = true
@@ -287,10 +303,12 @@ func (s *Store) tickLoop() {
 	}
 }
 
-// Tick writes the durable marks of all logs that moved, with one sync, and looks at the free space. The store
-// calls it every TickInterval.
+// Tick writes the durable marks of all logs that moved, with one sync, looks at the free space, and ends pins that are
+// over. The store calls it every TickInterval.
 func (s *Store) Tick() error {
-	return errors.Join(s.look(), s.writeMarks())
+	err := errors.Join(s.look(), s.writeMarks())
+	s.ExpirePins()
+	return err
 }
 
 // writeMarks writes the durable end of every log that moved since. The journal collects under its own lock: a cut

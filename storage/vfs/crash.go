@@ -173,6 +173,30 @@ func (c *CrashFS) Rename(oldname, newname string) error {
 	})
 }
 
+// Link implements FS. A CrashClone has a file of its own for each name: that one of them was written and the other
+// followed cannot be seen in it.
+func (c *CrashFS) Link(oldname, newname string) error {
+	return c.do(Op{Kind: OpLink, Name: oldname, To: newname}, func() error {
+		ino, err := c.find(oldname)
+		if err != nil {
+			return err
+		}
+		dir, base, err := c.parent(newname)
+		if err != nil {
+			return err
+		}
+		switch {
+		case ino.isDir():
+			return syscall.EPERM
+		case dir.live[base] != nil:
+			return syscall.EEXIST
+		}
+		ino.links++
+		c.change(nameChange{dir: dir, name: base, ino: ino})
+		return nil
+	})
+}
+
 // Remove implements FS.
 func (c *CrashFS) Remove(name string) error {
 	return c.do(Op{Kind: OpRemove, Name: name}, func() error {

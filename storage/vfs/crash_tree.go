@@ -22,6 +22,8 @@ type inode struct {
 	// seq numbers the changes, so that a sync knows which came before it.
 	seq uint64
 
+	// links counts the names beyond the first; unlinked is true once none is left.
+	links    int
 	unlinked bool
 	handles  int
 	modTime  time.Time
@@ -46,7 +48,7 @@ func (i *inode) holds(dir *inode) bool {
 	return false
 }
 
-// nameChange is one change of names: a creation (ino), a removal (gone), or a rename (both places, and gone if it
+// nameChange is one change of names: a creation or a link (ino), a removal (gone), or a rename (both places, and gone if it
 // replaced something).
 type nameChange struct {
 	dir      *inode
@@ -104,7 +106,9 @@ func diskNames(i *inode) map[string]*inode { return i.disk }
 func (c *CrashFS) change(n nameChange) {
 	n.apply(liveNames)
 	c.journal = append(c.journal, n)
-	if n.gone != nil {
+	if n.gone != nil && n.gone.links > 0 {
+		n.gone.links--
+	} else if n.gone != nil {
 		n.gone.unlinked = true
 		c.release(n.gone)
 	}

@@ -71,6 +71,13 @@ func (f *FaultFS) Rename(oldname, newname string) error {
 	})
 }
 
+// Link implements FS.
+func (f *FaultFS) Link(oldname, newname string) error {
+	return f.pass(Op{Kind: OpLink, Name: oldname, To: newname}, func() error {
+		return f.base.Link(oldname, newname)
+	})
+}
+
 // Remove implements FS.
 func (f *FaultFS) Remove(name string) error {
 	return f.pass(Op{Kind: OpRemove, Name: name}, func() error { return f.base.Remove(name) })

@@ -23,11 +23,13 @@ const (
 	OpRemove
 	OpMkdir
 	OpSyncDir
+	OpLink
 )
 
 var opNames = [...]string{
 	OpRead: "read", OpOpen: "open", OpCreate: "create", OpWrite: "write", OpTruncate: "truncate", OpSync: "sync",
 	OpSyncData: "syncdata", OpRename: "rename", OpRemove: "remove", OpMkdir: "mkdir", OpSyncDir: "syncdir",
+	OpLink: "link",
 }
 
 // String is the verb in lower case.
@@ -51,7 +53,7 @@ type Op struct {
 	Kind OpKind
 	// Name is the path of the file or directory; of a file, the one by which it was opened.
 	Name string
-	// To is the new path of OpRename.
+	// To is the new path of OpRename and OpLink.
 	To string
 	// Off is the place of a read or write, or the new length of OpTruncate, in bytes.
 	Off int64
@@ -66,7 +68,7 @@ func (o Op) String() string {
 		return fmt.Sprintf("%s %s %d+%d", o.Kind, o.Name, o.Off, o.Len)
 	case OpTruncate:
 		return fmt.Sprintf("%s %s %d", o.Kind, o.Name, o.Off)
-	case OpRename:
+	case OpRename, OpLink:
 		return fmt.Sprintf("%s %s %s", o.Kind, o.Name, o.To)
 	}
 	return fmt.Sprintf("%s %s", o.Kind, o.Name)

@@ -34,6 +34,8 @@ func (osFS) OpenRW(name string) (File, error) { return osOpen(name, os.O_RDWR) }
 
 func (osFS) Rename(oldname, newname string) error { return os.Rename(oldname, newname) }
 
+func (osFS) Link(oldname, newname string) error { return os.Link(oldname, newname) }
+
 func (osFS) Remove(name string) error { return os.Remove(name) }
 
 func (osFS) RemoveAll(name string) error { return os.RemoveAll(name) }

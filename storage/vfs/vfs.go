@@ -25,6 +25,9 @@ type FS interface {
 	// power cut: after it there is the old or the new state. Which one is settled by SyncDir of the directory
 	// that holds newname.
 	Rename(oldname, newname string) error
+	// Link gives a file one more name, which must not be taken (ErrExist). There is one file then: its bytes go when the
+	// last name and the last handle have. The new name is durable after SyncDir of the directory that holds it.
+	Link(oldname, newname string) error
 	// Remove takes away a file or an empty directory. Open handles go on reading the bytes.
 	Remove(name string) error
 	// RemoveAll takes away name and all below it; a missing name is no error. It is not atomic.

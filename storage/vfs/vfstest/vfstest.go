@@ -28,6 +28,7 @@ func Run(t *testing.T, open func(t *testing.T) (fsys vfs.FS, dir string)) {
 		{"TruncateGrowsWithZeros", suite.truncate},
 		{"NamesMissingAndTaken", suite.names},
 		{"RenameReplaces", suite.rename},
+		{"LinkIsOneFile", suite.link},
 		{"RemovedFileStaysReadable", suite.removed},
 		{"Directories", suite.directories},
 		{"SyncEverything", suite.syncs},
@@ -230,6 +231,30 @@ func (s suite) rename(t *testing.T) {
 	if err := s.fs.Rename(s.path("d"), s.path("x", "e", "f")); err == nil {
 		t.Error("replaced a file by a directory")
 	}
+}
+
+func (s suite) link(t *testing.T) {
+	s.put(t, "a", "bytes")
+	must(t, s.fs.Link(s.path("a"), s.path("b")))
+	s.holds(t, "b", "bytes")
+	wantErr(t, s.fs.Link(s.path("a"), s.path("b")), fs.ErrExist)
+	wantErr(t, s.fs.Link(s.path("none"), s.path("c")), fs.ErrNotExist)
+	must(t, s.fs.MkdirAll(s.path("dir")))
+	if err := s.fs.Link(s.path("dir"), s.path("c")); err == nil {
+		t.Fatal("a directory was linked")
+	}
+	must(t, s.fs.Remove(s.path("a")))
+	s.holds(t, "b", "bytes")
+	_, err := s.fs.Stat(s.path("a"))
+	wantErr(t, err, fs.ErrNotExist)
+	s.put(t, "new", "other")
+	must(t, s.fs.Link(s.path("b"), s.path("c")))
+	must(t, s.fs.Rename(s.path("new"), s.path("b")))
+	s.holds(t, "b", "other")
+	s.holds(t, "c", "bytes")
+	must(t, s.fs.Remove(s.path("c")))
+	_, err = s.fs.Stat(s.path("c"))
+	wantErr(t, err, fs.ErrNotExist)
 }
 
 func (s suite) removed(t *testing.T) {
