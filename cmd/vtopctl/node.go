@@ -75,7 +75,7 @@ func (o *options) awaitDrain(cmd *cobra.Command, f *fleet, d *adminapi.DrainResu
 	ctx := cmd.Context()
 	f.learn(ctx)
 	node, told, silent := d.Node, "", time.Now()
-	for !d.Done && (len(d.Repairs) > 0 || d.LeasesLeft > 0 || d.ReplicasLeft > len(d.Stuck)) {
+	for !d.Done && (len(d.Repairs) > 0 || max(d.LeasesLeft, d.ReplicasLeft) > len(d.Stuck)) {
 		if line := drainLine(d); line != told && o.output != "json" {
 			fmt.Fprintln(cmd.OutOrStdout(), line)
 			told = line
