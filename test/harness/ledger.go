@@ -48,6 +48,8 @@ type LedgerOptions struct {
 	// PerSecond bounds the records begun in a second; 0 means 4000, which keeps long drills short to verify, and
 	// Unbounded as many as go.
 	PerSecond int
+	// First is the id of the first record; 0 means 1. Of two ledgers on one topic the later one has the higher ids.
+	First uint64
 	// Plain leaves the client's timing at its defaults.
 	Plain bool
 	// Client options on top of the ledger's.
@@ -106,8 +108,9 @@ func (l *Ledger) write(ctx context.Context, opt LedgerOptions) {
 		opt.PerSecond = 4000
 	}
 	started := time.Now()
-	for id := uint64(1); ctx.Err() == nil; id++ {
-		if ahead := float64(id)/float64(opt.PerSecond) - time.Since(started).Seconds(); opt.PerSecond > 0 && ahead > 0.01 {
+	opt.First = max(opt.First, 1)
+	for id := opt.First; ctx.Err() == nil; id++ {
+		if ahead := float64(id-opt.First)/float64(opt.PerSecond) - time.Since(started).Seconds(); opt.PerSecond > 0 && ahead > 0.01 {
 			select {
 			case <-ctx.Done():
 				return

@@ -227,12 +227,7 @@ func (n *Node) WaitReady() {
 // Ctl runs vtopctl against the node and returns its output and exit code.
 func (n *Node) Ctl(args ...string) (stdout, stderr string, code int) {
 	n.cluster.T.Helper()
-	flags := []string{"--endpoint", n.Admin}
-	if certs := n.cluster.certs; certs != "" {
-		base := filepath.Join(certs, operator)
-		flags = append(flags, "--tls-cert", base+".crt", "--tls-key", base+".key", "--tls-ca", filepath.Join(certs, "ca.crt"))
-	}
-	cmd := exec.Command(Binary(n.cluster.T, "vtopctl"), append(flags, args...)...)
+	cmd := n.CtlCommand(args...)
 	var out, errOut bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errOut
 	err := cmd.Run()
@@ -241,6 +236,17 @@ func (n *Node) Ctl(args ...string) (stdout, stderr string, code int) {
 		n.cluster.T.Fatal(err)
 	}
 	return out.String(), errOut.String(), cmd.ProcessState.ExitCode()
+}
+
+// CtlCommand is a vtopctl against the node, not started.
+func (n *Node) CtlCommand(args ...string) *exec.Cmd {
+	n.cluster.T.Helper()
+	flags := []string{"--endpoint", n.Admin}
+	if certs := n.cluster.certs; certs != "" {
+		base := filepath.Join(certs, operator)
+		flags = append(flags, "--tls-cert", base+".crt", "--tls-key", base+".key", "--tls-ca", filepath.Join(certs, "ca.crt"))
+	}
+	return exec.Command(Binary(n.cluster.T, "vtopctl"), append(flags, args...)...)
 }
 
 // CtlJSON runs vtopctl -o json and decodes what it prints; it fails the test on another exit code than 0.
