@@ -108,3 +108,24 @@ func TestTracker_AnotherDiskOfTheNameCountsItsStartsAnew(t *testing.T) {
 		t.Fatalf("incarnation %d, want that of the new disk", v.Incarnation)
 	}
 }
+
+// H4: who was not running itself condemns nobody for a silence that was its own; what was seen with own eyes stays.
+func TestTracker_ResetGivesTheWholeLimitAgain(t *testing.T) {
+	tr, clock := newTestTracker()
+	for _, n := range []vtop.NodeName{"n1", "n2", "n3"} {
+		tr.Beat(n, 1, Health{Incarnation: 4})
+	}
+	tr.Lost("n2", 4, true)
+	tr.Beat("n3", 2, Health{Incarnation: 4, DiskStalled: time.Minute})
+	clock.now += time.Hour
+	tr.Reset()
+	for name, alive := range map[vtop.NodeName]bool{"n1": true, "n2": false, "n3": false} {
+		if v := tr.Verdict(name); v.Alive != alive {
+			t.Errorf("after a pause of the observer: %s is %+v", name, v)
+		}
+	}
+	clock.now += 4 * time.Second
+	if v := tr.Verdict("n1"); v.Alive {
+		t.Errorf("silent for the whole limit since: %+v", v)
+	}
+}
