@@ -62,6 +62,21 @@ func (r *RepairRun) Ended() bool {
 	}
 }
 
+// Done is closed when it has ended.
+func (r *RepairRun) Done() <-chan struct{} { return r.done }
+
+// Code is the exit code once it has ended; -1 if a signal ended it.
+func (r *RepairRun) Code() int {
+	<-r.done
+	return r.cmd.ProcessState.ExitCode()
+}
+
+// Text waits for its end and returns all that it printed.
+func (r *RepairRun) Text() (stdout, stderr string) {
+	<-r.done
+	return r.out.String(), r.errOut.String()
+}
+
 // Wait waits for its end and returns the job as it was told, what stood on standard error, and the exit code.
 func (r *RepairRun) Wait(limit time.Duration) (job adminapi.Repair, stderr string, code int) {
 	t := r.cluster.T
@@ -139,7 +154,7 @@ func (c *Cluster) LeadAt(topic string, index int32, node *Node) Lease {
 // RangeDir is where the node keeps its replica of a range.
 func (c *Cluster) RangeDir(topic string, index int32, node *Node) string {
 	c.T.Helper()
-	id, err := c.topicID(topic)
+	id, err := c.TopicID(topic)
 	if err != nil {
 		c.T.Fatal(err)
 	}
