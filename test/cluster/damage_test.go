@@ -19,11 +19,12 @@ import (
 // rangeDir is where a node keeps range 0 of ledger.
 func rangeDir(t *testing.T, c *harness.Cluster, n *harness.Node) string {
 	t.Helper()
-	var topic struct {
-		ID string `json:"id"`
-	}
-	c.Running()[0].CtlJSON(&topic, "topic", "describe", "ledger")
-	return filepath.Join(n.Dir, "store", "ranges", topic.ID+"-0")
+	id := ""
+	c.Eventually(30*time.Second, "the id of the topic", func() (err error) {
+		id, err = c.TopicID("ledger")
+		return err
+	})
+	return filepath.Join(n.Dir, "store", "ranges", id+"-0")
 }
 
 // flip changes one bit in the middle of a file.
@@ -204,12 +205,14 @@ func TestDamage_SmallFiles(t *testing.T) {
 			if kind == "journal" || kind == "identity" {
 				dir = filepath.Join(victim.Dir, "store")
 			}
+			var files []string
+			c.Eventually(30*time.Second, "a file "+kind, func() (err error) {
+				if files, err = filepath.Glob(filepath.Join(dir, kind)); len(files) == 0 {
+					return fmt.Errorf("none in %s (%w)", dir, err)
+				}
+				return nil
+			})
 			victim.Kill()
-			files, err := filepath.Glob(filepath.Join(dir, kind))
-			if err != nil || len(files) == 0 {
-				victim.Start()
-				t.Skipf("no %s in %s", kind, dir)
-			}
 			spoil(t, files[len(files)-1], k)
 			victim.Start()
 			ledger.WaitMore(200, 60*time.Second)

@@ -192,7 +192,7 @@ func compareSegments(l Lease, aNode string, a map[string][]byte, bNode string, b
 
 // segmentsBelow reads the bytes below the floor of every segment of the range on a node's disk.
 func (c *Cluster) segmentsBelow(n *Node, l Lease) (map[string][]byte, error) {
-	id, err := c.TopicID(l.Topic)
+	id, err := c.topicID(l.Topic)
 	if err != nil {
 		return nil, err
 	}
@@ -241,7 +241,9 @@ func belowFloor(b []byte, floor int64) []byte {
 func WholeBatches(b []byte) int { return len(belowFloor(b, 1<<62)) }
 
 // TopicID asks for the id of a topic.
-func (c *Cluster) TopicID(name string) (string, error) {
+func (c *Cluster) TopicID(name string) (string, error) { return c.topicID(name) }
+
+func (c *Cluster) topicID(name string) (string, error) {
 	for _, n := range c.Running() {
 		var out struct {
 			ID string `json:"id"`
