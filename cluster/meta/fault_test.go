@@ -1,0 +1,215 @@
+package meta
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/vtop-log/vtop"
+	"github.com/vtop-log/vtop/transport"
+)
+
+// snapshotFiles are the files of that name in all snapshots of a Raft directory, the oldest first.
+func snapshotFiles(t *testing.T, raftDir, name string) []string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(raftDir, snapshotsName, "*", name))
+	if err != nil || len(files) != snapshotsKept {
+		t.Fatalf("%d snapshots have a %s, want %d (%v)", len(files), name, snapshotsKept, err)
+	}
+	return files
+}
+
+func flipMiddle(t *testing.T, file string) {
+	t.Helper()
+	b, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b[len(b)/2] ^= 0x10
+	if err := os.WriteFile(file, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Damaged snapshots of the metadata (E4, M3): the node has all that was committed, or it stops with one line that names the
+// remedy. It never goes on with less: what it does not know any more it would take for deleted.
+func TestMeta_DamagedSnapshots(t *testing.T) {
+	const topics = 40
+	newest := func(name string, damage func(*testing.T, string)) func(*testing.T, string) {
+		return func(t *testing.T, dir string) { damage(t, snapshotFiles(t, dir, name)[snapshotsKept-1]) }
+	}
+	empty := func(t *testing.T, file string) {
+		if err := os.Truncate(file, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct {
+		what   string
+		tail   uint64 // entries of the log that are kept behind a snapshot
+		damage func(*testing.T, string)
+		stops  bool
+	}{
+		{"a bit of the newest, and the log reaches back", 1000, newest("state.bin", flipMiddle), false},
+		{"a bit of the newest, and the log does not reach back", 1, newest("state.bin", flipMiddle), true},
+		{"the newest is empty", 1, newest("state.bin", empty), true},
+		{"the newest has no description", 1, newest("meta.json", empty), true},
+		{"a bit of each", 1, func(t *testing.T, dir string) {
+			for _, file := range snapshotFiles(t, dir, "state.bin") {
+				flipMiddle(t, file)
+			}
+		}, true},
+		{"all are gone", 1, func(t *testing.T, dir string) { removeAll(t, filepath.Join(dir, snapshotsName)) }, true},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			w := newWorld(t, 1, "a")
+			w.tune = func(cfg *Config) { cfg.TrailingLogs = c.tail }
+			w.startAll("a")
+			w.joined("a")
+			a := w.box("a")
+			for i := range topics {
+				if _, err := w.createTopic(a, fmt.Sprint("t", i)); err != nil {
+					t.Fatal(err)
+				}
+				if i%10 == 5 { // the last few are in the log alone
+					if err := a.meta.server.Load().raft.Snapshot().Error(); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			a.kill()
+			c.damage(t, filepath.Join(a.disk.dir, "raft"))
+			a.start()
+			var fatal error
+			w.until("an end or a whole state", func() bool {
+				select {
+				case fatal = <-a.meta.Fatal():
+				default:
+				}
+				return fatal != nil || a.meta.CaughtUp()
+			})
+			if fatal == nil && a.fsm.State().TopicCount() != topics {
+				t.Fatalf("went on with %d topics of %d", a.fsm.State().TopicCount(), topics)
+			}
+			if (fatal != nil) != c.stops {
+				t.Fatalf("stops: %v, want %v", fatal, c.stops)
+			}
+			if fatal != nil && (!errors.Is(fatal, ErrBadRaftDB) || strings.Contains(fatal.Error(), "\n") || !contains(fatal.Error(), "remove the directory")) {
+				t.Fatalf("not one line with the remedy: %v", fatal)
+			}
+		})
+	}
+}
+
+// cable is what Raft of one box hangs on: while it is cut no connection is made, and those there were are broken.
+type cable struct {
+	cut   atomic.Bool
+	tries atomic.Int64
+	mu    sync.Mutex
+	conns []net.Conn
+}
+
+func (c *cable) sever() {
+	c.cut.Store(true)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, conn := range c.conns {
+		_ = conn.Close()
+	}
+	c.conns = nil
+}
+
+// A voter that was cut off campaigns all the time, and all for itself: when it is back it unseats nobody (M6), so that no
+// lease deadline is in danger because of it.
+func TestMeta_CutOffVoterUnseatsNobody(t *testing.T) {
+	w := newWorld(t, 3, "a", "b", "c")
+	cables := map[vtop.NodeName]*cable{"a": {}, "b": {}, "c": {}}
+	w.tune = func(cfg *Config) {
+		cfg.HeartbeatTimeout = 1500 * time.Millisecond // a busy machine must not elect by accident here
+		own, dial := cables[cfg.Who.Self().Name], cfg.DialRaft
+		cfg.DialRaft = func(ctx context.Context, to transport.Target) (net.Conn, error) {
+			own.tries.Add(1)
+			other := cables[to.Name]
+			if own.cut.Load() || other != nil && other.cut.Load() {
+				return nil, fmt.Errorf("%w: cut", transport.ErrUnreachable)
+			}
+			conn, err := dial(ctx, to)
+			if err != nil {
+				return nil, err
+			}
+			for _, end := range []*cable{own, other} {
+				if end != nil {
+					end.mu.Lock()
+					end.conns = append(end.conns, conn)
+					end.mu.Unlock()
+				}
+			}
+			return conn, nil
+		}
+	}
+	w.startAll("a", "b", "c")
+	w.joined("a", "b", "c")
+	w.wantVoters("a b c")
+	leader := w.leader()
+	victim := w.box("a")
+	if victim == leader {
+		victim = w.box("b")
+	}
+	term := leader.meta.Term()
+	cables[victim.name].sever()
+	state := func() string { return victim.meta.Stats()["state"] }
+	w.until("the one that is cut off to stand for election", func() bool { return state() == "Candidate" })
+	asked := cables[victim.name].tries.Load()
+	w.until("several rounds of it", func() bool { return cables[victim.name].tries.Load() > asked+4 })
+	if now := victim.meta.Term(); now != term {
+		t.Errorf("M6: its term went from %d to %d without anybody's vote", term, now)
+	}
+	cables[victim.name].cut.Store(false)
+	w.until("it follows again", func() bool { return state() == "Follower" })
+	if _, err := w.createTopic(victim, "after"); err != nil {
+		t.Fatal(err)
+	}
+	if now := leader.meta.Term(); now != term || !leader.meta.IsLeader() {
+		t.Errorf("M6: the leader of term %d was unseated, now term %d, leading %t", term, now, leader.meta.IsLeader())
+	}
+}
+
+// After a long partition nobody is in anybody's list of members any more, and nobody would call anybody: seeds are called
+// for ever (H3).
+func TestGossip_CallsSeedsForEver(t *testing.T) {
+	start := func(name vtop.NodeName, addr string) *gossip {
+		g, err := startGossip(gossipConfig{
+			cluster: vtop.ClusterID{1}, self: nodeMeta{Name: name, Storage: vtop.StorageID{name[0]}, Incarnation: 1, ServerID: "s", Peer: "127.0.0.1:1"},
+			bind: addr, probeInterval: 100 * time.Millisecond, log: hclog.NewNullLogger(),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return g
+	}
+	here, there := freeAddr(t), freeAddr(t)
+	a := start("a", here)
+	defer a.close()
+	ctx, cancel := context.WithCancel(t.Context())
+	var asked atomic.Int64
+	var done sync.WaitGroup
+	done.Go(func() {
+		a.rejoin(ctx, func() map[vtop.NodeName]string { asked.Add(1); return map[vtop.NodeName]string{"b": there} })
+	})
+	defer done.Wait()
+	defer cancel()
+	w := &world{t: t}
+	w.until("the seed to be called in vain", func() bool { return asked.Load() >= 2 })
+	b := start("b", there) // it calls nobody
+	defer b.close()
+	w.until("both to know each other", func() bool { return len(a.members()) == 2 && len(b.members()) == 2 })
+}
