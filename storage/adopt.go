@@ -119,10 +119,15 @@ func (s *Store) adopt(r vtop.Range, id vtop.ReplicaID, a *Adoption) (*Log, error
 	if committed.replicaID != id {
 		return nil, fmt.Errorf("%w: replica %d was committed before and is there now: stage again", vtop.ErrNotReady, committed.replicaID)
 	}
-	l.mu.Lock()
-	l.start = min(max(a.LogStart, l.start), l.end)
-	l.mu.Unlock()
+	l.startAt(a.LogStart)
 	return l, l.Err()
+}
+
+// startAt takes the log start over that came with an adoption.
+func (l *Log) startAt(start vtop.Offset) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.start = min(max(start, l.start), l.end)
 }
 
 // adoptable decides whether a new replica may take the place of what is there. It returns the replica itself if it was
@@ -133,6 +138,13 @@ func (s *Store) adoptable(r vtop.Range, id vtop.ReplicaID, a *Adoption) (*Log, e
 		return nil, nil
 	}
 	info := old.Info()
+	if info.ReplicaID == id && info.State == StateFailed { // adopted, and then the disk did not give it
+		if err := old.Reopen(); err != nil {
+			return nil, err
+		}
+		old.startAt(a.LogStart)
+		info = old.Info()
+	}
 	switch {
 	case info.ReplicaID == id && old.Err() == nil && info.End >= a.end():
 		return old, nil

@@ -83,9 +83,13 @@ func FuzzSmallFiles(f *testing.F) {
 	table.add(producerBatch(1, 0, 3, 2))
 	f.Add(encodeSnapshot(testRange(0), 9, table.encode()))
 	f.Add(encodeSmall(magicHole, []byte("reason")))
+	f.Add(stageMeta{vtop.UUID{1}, testRange(3)}.encode())
 	f.Fuzz(func(t *testing.T, data []byte) {
 		if m, err := decodeReplicaMeta(data); err == nil && !bytes.Equal(m.encode(), data) {
 			t.Fatalf("replica meta %+v", m)
+		}
+		if m, err := decodeStageMeta(data); err == nil && !bytes.Equal(m.encode(), data) {
+			t.Fatalf("stage meta %+v", m)
 		}
 		if id, err := decodeIdentity(data); err == nil && !bytes.Equal(id.encode(), data) {
 			t.Fatalf("identity %+v", id)

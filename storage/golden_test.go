@@ -32,6 +32,7 @@ func TestFormat_Golden(t *testing.T) {
 		"index":     x.encode(5, 200),
 		"hole":      encodeSmall(magicHole, []byte("its file is missing")),
 		"journal":   journal,
+		"stage":     stageMeta{vtop.UUID{2}, testRange(3)}.encode(),
 	} {
 		file := filepath.Join("testdata", name+".golden")
 		if *update {

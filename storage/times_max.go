@@ -55,6 +55,9 @@ func (q *latestSearch) take(time int64, from vtop.Offset) {
 // segment takes the latest time of one segment. An index entry has the latest time from the begin of the segment to
 // the end of its block, so that blocks in the middle need not be read unless older ones are as late.
 func (q *latestSearch) segment(s *segment) error {
+	if s.base >= q.limit {
+		return nil
+	}
 	x, end, err := q.log.timeEntries(s)
 	lo, hi := max(s.base, q.start), min(end, q.limit)
 	if err != nil || lo >= hi || len(x) == 0 {
