@@ -59,6 +59,15 @@ func (p peer) ReadLog(ctx context.Context, req *peerpb.ReadLogRequest) (*peerpb.
 	return p.n.client.ReadLog(ctx, target, req)
 }
 
+// LogEnds implements replica.Peer.
+func (p peer) LogEnds(ctx context.Context, req *peerpb.LogEndsRequest) (*peerpb.LogEndsResponse, error) {
+	target, err := p.n.target(p.to)
+	if err != nil {
+		return nil, err
+	}
+	return p.n.client.LogEnds(ctx, target, req)
+}
+
 // replicaSide answers the calls of other nodes about replicas, once there is an engine.
 type replicaSide struct{ n *Node }
 

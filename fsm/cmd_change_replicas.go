@@ -48,7 +48,8 @@ func (c ReplicaChange) String() string {
 //	              position at or above the settle mark; no voter is promoted while a lost one is still there; the
 //	              leader itself stays; the voters left that can vote are a majority
 //	effect        one replica changes; the configuration version rises; no quorum position is known. SettleMark becomes the
-//	              range's settle mark if the voters changed. A repair whose replica is removed fails
+//	              range's settle mark if the voters changed. A repair whose replica is removed fails. A learner that an active
+//	              repair brought takes the preferred place of the node that it replaces
 //	refused       CodeUnknownRange; CodeStaleEpoch; CodeNotStarted; CodeStaleConfig; CodeUnknownReplica;
 //	              CodeNotSettled; CodeLostFirst; CodeRemovesLeader; CodeNoMajority; CodeReplicaLost;
 //	              CodeUnknownNode; CodeNodeGone; CodeConflict (a replica is there already, or has another role); CodeLimit
@@ -165,6 +166,9 @@ func (c *ChangeReplicas) promote(t *tx, r *Range) *Refusal {
 		return refusal
 	}
 	r.Replicas[i].Role = Voter
+	if job, ok := t.s.ActiveRepair(r.ID, r.Replicas[i].Node); ok && job.Replica == c.ReplicaID {
+		r.preferInstead(job.Replace, job.Destination)
+	}
 	r.prefer(r.Replicas[i].Node)
 	return nil
 }
@@ -227,6 +231,17 @@ func (c *ChangeReplicas) settled(t *tx, r *Range) *Refusal {
 			c.SettleMark, t.s.RangeName(r.ID), r.Floor, last.Start)
 	}
 	return nil
+}
+
+// preferInstead gives a new voter's node the place of the one that it replaces, be that still a voter: the preferred nodes stay as
+// many as the voters wished for.
+func (r *Range) preferInstead(old, node vtop.NodeName) {
+	i := slices.Index(r.Preferred, old)
+	if i < 0 || slices.Contains(r.Preferred, node) {
+		return
+	}
+	r.Preferred = slices.Clone(r.Preferred)
+	r.Preferred[i] = node
 }
 
 // prefer gives a new voter's node a place in the preferred order: that of a node that has no replica any more, or the last.

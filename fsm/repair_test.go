@@ -334,3 +334,24 @@ func TestCancelRepairs_FromEveryStep(t *testing.T) {
 	w.step(id, RepairFailed, failed)
 	w.refused(&CancelRepairs{IDs: []RepairID{id}, Reason: "x"}, CodeRepairEnded)
 }
+
+// A voter that takes a living one's place takes its preferred place, too: the preferred nodes are as many as the voters wished for,
+// before the other has gone and after.
+func TestRepair_ReplacingALivingVoterKeepsTheNumberWished(t *testing.T) {
+	w := newWorld(t)
+	w.lead("n1", 0)
+	w.report(100, 100)
+	q := requestTo("n4")
+	q.Replace = "n2"
+	learner := w.adopt(w.submit(q))
+	w.report(100, 100)
+	w.ok(w.changeOf(PromoteLearner, "", learner))
+	if r := w.rng(r0); len(r.Voters()) != 4 || !slices.Equal(r.Preferred, []vtop.NodeName{"n1", "n4", "n3"}) {
+		t.Fatalf("promoted: %d voters, preferred %v", len(r.Voters()), r.Preferred)
+	}
+	w.report(100, 100)
+	w.ok(w.changeOf(RemoveVoter, "", w.replicaOn("n2")))
+	if r := w.rng(r0); len(r.Voters()) != 3 || !slices.Equal(r.Preferred, []vtop.NodeName{"n1", "n4", "n3"}) {
+		t.Fatalf("replaced: %d voters, preferred %v", len(r.Voters()), r.Preferred)
+	}
+}

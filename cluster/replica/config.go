@@ -23,10 +23,11 @@ type Network interface {
 	Peer(to vtop.NodeName) Peer
 }
 
-// Peer is one node's answering side for promotion. Errors keep their sentinels over the wire.
+// Peer is one node's answering side for promotion and health. Errors keep their sentinels over the wire.
 type Peer interface {
 	Fence(ctx context.Context, req *peerpb.FenceRequest) (*peerpb.FenceResponse, error)
 	ReadLog(ctx context.Context, req *peerpb.ReadLogRequest) (*peerpb.ReadLogResponse, error)
+	LogEnds(ctx context.Context, req *peerpb.LogEndsRequest) (*peerpb.LogEndsResponse, error)
 }
 
 // Config is what an Engine is made of. All fields without a default are required.
@@ -47,7 +48,17 @@ type Config struct {
 	OnNoSpace func(ranges []vtop.Range)
 	// Alive says whether this node believes that another runs; it decides only what is worth healing. Default: all do.
 	Alive func(vtop.NodeName) bool
-	Log   hclog.Logger
+	// Adopting says whether a repair job is about to bring this node a replica of the range: no directory is made for it then. It
+	// must not block. Default: as the active jobs of the applied state say.
+	Adopting func(vtop.Range) bool
+	// RepairJobs says that repair jobs are carried out in this cluster: lost replicas of ranges that have sealed segments are left
+	// to them, and this node asks for one when a segment of its own is damaged. Without it, replicas are built anew from the
+	// leader's log alone.
+	RepairJobs bool
+	// SealStep is called between the steps of a seal, by the goroutine that seals and outside all locks, so that tests can have
+	// the world change there. Optional.
+	SealStep func(r vtop.Range, step SealStep)
+	Log      hclog.Logger
 
 	// AckTimeout is how long an admitted batch may wait for its majority before it is answered vtop.ErrTimeout.
 	// Default 30 s.
@@ -60,6 +71,9 @@ type Config struct {
 	// DutyInterval is the clock of floors, rolling, sealing and retention. Default 1 s; negative: only when Engine.Duties is
 	// called, for tests.
 	DutyInterval time.Duration
+	// SealTimeout is how long a seal waits for the closed tail to be committed and catalogued before it is answered
+	// *transport.NotCommittedError. Default 20 s.
+	SealTimeout time.Duration
 	// HealInterval is how often a leader looks for replicas to replace. Default 5 s; negative: never.
 	HealInterval time.Duration
 	// Now is the wall clock, for times that are shown and for retention. Default time.Now.
@@ -84,7 +98,7 @@ func (c Config) withDefaults() (Config, error) {
 		value time.Duration
 	}{
 		{&c.AckTimeout, 30 * time.Second}, {&c.FenceTimeout, 3 * time.Second}, {&c.StallTimeout, 10 * time.Second},
-		{&c.DutyInterval, time.Second}, {&c.HealInterval, 5 * time.Second},
+		{&c.DutyInterval, time.Second}, {&c.HealInterval, 5 * time.Second}, {&c.SealTimeout, 20 * time.Second},
 	} {
 		if *d.field == 0 {
 			*d.field = d.value

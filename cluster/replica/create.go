@@ -13,7 +13,7 @@ func (e *Engine) createMissing(st *fsm.State, ranges []vtop.Range) {
 	var missing []storage.NewReplica
 	for _, r := range ranges {
 		rg, mine, ok := e.mine(st, r)
-		if !ok || mine.Role == fsm.Voter && rg.EverStarted() && !e.isNew(mine.ID) || e.store.Get(r) != nil {
+		if !ok || mine.Role == fsm.Voter && rg.EverStarted() && !e.isNew(mine.ID) || e.store.Get(r) != nil || e.receiving(st, rg, mine) {
 			continue
 		}
 		missing = append(missing, storage.NewReplica{Range: r, ReplicaID: mine.ID})

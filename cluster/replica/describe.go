@@ -5,6 +5,7 @@ import (
 
 	"github.com/vtop-log/vtop"
 	"github.com/vtop-log/vtop/fsm"
+	"github.com/vtop-log/vtop/storage"
 )
 
 // Description is what this node knows of one range. Offsets are -1 where it does not know.
@@ -16,6 +17,8 @@ type Description struct {
 	Epoch vtop.Epoch
 	// HighWatermark is the leader's knowledge; on others the last that was told.
 	HighWatermark, LogEnd, LogStart vtop.Offset
+	// Damaged says which sealed segment of this node's replica is not served; empty if all are.
+	Damaged string
 	// Joint says that a change of voters is in flight.
 	Joint bool
 	// Replicas has one entry for each replica that the metadata names, in its order.
@@ -29,7 +32,7 @@ type ReplicaDescription struct {
 	Role fsm.Role
 	// LogEnd and Durable are as the replica told last; Lag is what it lacks of the leader's log, in records. -1 if not known.
 	LogEnd, Durable, Lag vtop.Offset
-	// State is leading, following, connecting, asked to follow, refused, lost, or unknown; Why explains it.
+	// State is leading, following, connecting, asked to follow, refused, receiving, damaged, lost, or unknown; Why explains it.
 	State, Why string
 }
 
@@ -53,7 +56,13 @@ func (e *Engine) Describe(r vtop.Range) (Description, error) {
 		if log != nil {
 			end, durable, _ := log.Position()
 			d.LogEnd, own.LogEnd, own.Durable = end, end, durable
+			if info := log.Info(); info.State == storage.StateHoles {
+				d.Damaged = info.Reason
+			}
 		}
+	}
+	if d.Damaged != "" && ld == nil {
+		own.State, own.Why = damagedState, d.Damaged
 	}
 	if ld != nil {
 		d.HighWatermark, own.Lag = ld.highWatermark(), 0
@@ -83,6 +92,23 @@ func (e *Engine) describeReplica(rep fsm.Replica, own ReplicaDescription, ld *le
 	}
 	out.Node, out.ID, out.Role = rep.Node, rep.ID, rep.Role
 	return out
+}
+
+// Standing is the word for what a replica is to its range: lost, damaged (it votes, and a sealed segment of it is not served),
+// receiving (a repair job brings it), learner, or voter. Every node that has applied
+// as much says the same, but for damaged, which the replica's own node knows.
+func Standing(st *fsm.State, rg *fsm.Range, rep fsm.Replica, damaged bool) string {
+	switch job, repaired := st.ActiveRepair(rg.ID, rep.Node); {
+	case rep.Lost != "":
+		return "lost"
+	case damaged:
+		return damagedState
+	case rep.Role == fsm.Voter:
+		return "voter"
+	case repaired && !job.Holes && job.Step <= fsm.RepairAdopting:
+		return "receiving"
+	}
+	return "learner"
 }
 
 func (f *flow) describe(end vtop.Offset) ReplicaDescription {

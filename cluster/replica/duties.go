@@ -145,6 +145,7 @@ func (e *Engine) housekeep(ctx context.Context) {
 	if !e.caughtUp() {
 		return
 	}
+	defer e.mend(ctx)
 	st := e.machine.State()
 	for _, s := range e.allSlots() {
 		if ctx.Err() != nil || e.ctx.Err() != nil {
@@ -194,6 +195,15 @@ func (e *Engine) lead(ctx context.Context, st *fsm.State, rg *fsm.Range, ld *lea
 
 // register catalogues closed segments that are committed as a whole. The root is computed under no lock.
 func (e *Engine) register(ctx context.Context, st *fsm.State, rg *fsm.Range, ld *leadership) {
+	select {
+	case ld.registering <- struct{}{}:
+		defer func() { <-ld.registering }()
+	case <-ctx.Done():
+		return
+	}
+	if now, ok := e.machine.State().Range(ld.r); ok {
+		st, rg = e.machine.State(), now // it may have been another's turn
+	}
 	for _, seg := range ld.log.Closed() {
 		if _, known := st.Segment(ld.r, seg.Base); known || seg.End > ld.highWatermark() || seg.Base < rg.CatalogueEnd {
 			continue
@@ -206,11 +216,13 @@ func (e *Engine) register(ctx context.Context, st *fsm.State, rg *fsm.Range, ld 
 		ld.mu.Lock()
 		version := ld.book.Version()
 		ld.mu.Unlock()
+		e.sealStep(ld.r, SealCommitted)
 		cmd := &fsm.RegisterSegment{Range: ld.r, Epoch: ld.epoch, Config: version, Base: seg.Base, End: seg.End, Bytes: bytes,
 			Root: root, SealedAt: e.cfg.Now().UnixMilli()}
 		if !e.duty(ctx, ld, cmd) {
 			return
 		}
+		e.sealStep(ld.r, SealCatalogued)
 		if err := ld.log.Seal(seg.Base, root); err != nil {
 			e.log.Error("cannot seal a segment", "range", st.RangeName(ld.r), "base", seg.Base, "error", err)
 			return

@@ -15,6 +15,7 @@ import (
 	"github.com/vtop-log/vtop/fsm"
 	"github.com/vtop-log/vtop/storage"
 	"github.com/vtop-log/vtop/transport"
+	"github.com/vtop-log/vtop/transport/peerpb"
 )
 
 // slowWorkers is how many ranges may wait for the disk at once in their slow steps.
@@ -43,6 +44,13 @@ type Engine struct {
 	// inherited is the highest replica id of this node that was given out before ready: its directory may be lost.
 	inherited atomic.Uint64
 	metrics   metrics
+	suspects  *suspects
+	pins      pinned
+	pressure  pressure
+	holes     chan struct{} // has room for one: a segment was found damaged
+	healNow   chan struct{} // has room for one: a repair job or a set of replicas has changed
+	served    chan struct{} // one entry per segment that is read for others
+	mending   sync.Mutex
 
 	slotsMu sync.RWMutex
 	slots   map[vtop.Range]*slot
@@ -66,7 +74,9 @@ func New(cfg Config) (*Engine, error) {
 		cfg: cfg, self: cfg.Self, machine: cfg.Machine, store: cfg.Store, log: cfg.Log.Named("replica"),
 		watches: newWatches(), dirty: newWork(), slow: newWork(), duties: make(chan struct{}, 1),
 		slots: make(map[vtop.Range]*slot), peers: make(map[vtop.NodeName]*peer),
+		suspects: newSuspects(), holes: make(chan struct{}, 1), healNow: make(chan struct{}, 1), served: make(chan struct{}, maxServed),
 	}
+	e.pins.of = make(map[storage.PinID]*peerpb.Snapshot)
 	e.ctx, e.cancel = context.WithCancelCause(context.Background())
 	e.promoter, e.handIn = newPromoter(e), newHandIn(e)
 	e.admitting.Store(true)
@@ -77,6 +87,8 @@ func New(cfg Config) (*Engine, error) {
 	e.goroutine(e.runDuties)
 	e.goroutine(e.awaitCaughtUp)
 	e.goroutine(e.runHealer)
+	e.goroutine(e.runSuspects)
+	e.goroutine(e.runMender)
 	for range slowWorkers {
 		e.goroutine(e.slowWorker)
 	}
@@ -103,6 +115,12 @@ func (e *Engine) observe(c fsm.Change) {
 	e.dirty.add(c.Ranges...)
 	if c.Restored || c.Topics || c.Nodes {
 		e.Wake()
+	}
+	if c.Repairs || c.Restored {
+		select {
+		case e.healNow <- struct{}{}:
+		default:
+		}
 	}
 }
 
@@ -231,6 +249,7 @@ func (e *Engine) turn(st *fsm.State, r vtop.Range) {
 	if f := s.following.Load(); f != nil && (f.epoch != rg.Lease.Epoch || f.replica != mine.ID) {
 		s.stopFollowing(&vtop.FencedError{Range: r, Claimed: f.epoch, Applied: rg.Lease, Reason: "lease moved"})
 	}
+	s.forgive(rg)
 	switch {
 	case held && rg.Started && mine.CanVote():
 		e.turnLeader(s, st, rg, mine)
@@ -311,7 +330,7 @@ func (s *slot) stopLeading(cause error) {
 		return
 	}
 	s.leading.CompareAndSwap(ld, nil)
-	s.tell(ld.highWatermark())
+	s.tell(ld.epoch, ld.highWatermark())
 	s.become(RoleIdle, cause.Error())
 	ld.stop(cause)
 	s.engine.log.Info("no longer leading", "range", s.r, "epoch", ld.epoch, "cause", cause)

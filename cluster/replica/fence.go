@@ -125,6 +125,7 @@ func (e *Engine) prepare(ctx context.Context, ask protocol.Ask) (*storage.Log, p
 	s := e.slotOf(ask.Lease.Range, true)
 	s.slow.Lock()
 	defer s.slow.Unlock()
+	s.forgive(rg)
 	log, err := e.openSlow(s, st, rg, mine)
 	if err == nil && rg.Lease.Epoch == ask.Lease.Epoch {
 		err = s.reconcile(ctx, st, rg, log)
@@ -244,6 +245,8 @@ func (e *Engine) logEnd(r vtop.Range, id vtop.ReplicaID) *peerpb.LogEndsResult {
 	}
 	if err := log.Err(); err != nil {
 		m.Code, m.Message = transport.CodeOf(err), err.Error()
+	} else if log.Info().State == storage.StateHoles {
+		m.State = damagedState
 	}
 	return m
 }

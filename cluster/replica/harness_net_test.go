@@ -99,6 +99,14 @@ func (r remote) ReadLog(ctx context.Context, req *peerpb.ReadLogRequest) (*peerp
 	return r.n.client.ReadLog(ctx, target, req)
 }
 
+func (r remote) LogEnds(ctx context.Context, req *peerpb.LogEndsRequest) (*peerpb.LogEndsResponse, error) {
+	target, err := r.n.target(r.to)
+	if err != nil {
+		return nil, err
+	}
+	return r.n.client.LogEnds(ctx, target, req)
+}
+
 var addresses sync.Map // of *cluster and node name, since nodes start and stop while others dial
 
 type addressKey struct {

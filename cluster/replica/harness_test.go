@@ -220,7 +220,7 @@ func (n *node) run() {
 	if n.engine, err = New(cfg); err != nil {
 		n.c.t.Fatal(err)
 	}
-	n.mux.SetHandler(transport.Join(nil, n.engine, nil))
+	n.mux.SetHandler(transport.Join(nil, n.engine, nil).WithSegments(n.engine))
 	n.mux.HandleStream(transport.Replication, n.engine.ServeStream)
 	n.wg.Add(1)
 	go n.apply()

@@ -12,32 +12,56 @@ import (
 // healParallel is how many learners this node feeds for healing at once, over all the ranges it leads.
 const healParallel = 8
 
-// runHealer looks now and then for replicas to replace.
+// learnerPause is how often a leader that feeds learners looks whether one of them can take its place.
+const learnerPause = 500 * time.Millisecond
+
+// runHealer looks now and then for replicas to replace, and more often while there are learners.
 func (e *Engine) runHealer() {
 	if e.cfg.HealInterval < 0 {
 		return
 	}
-	tick := time.NewTicker(e.cfg.HealInterval)
-	defer tick.Stop()
+	timer := time.NewTimer(e.cfg.HealInterval)
+	defer timer.Stop()
 	for {
 		select {
-		case <-tick.C:
-			e.Heal(e.ctx)
+		case <-timer.C:
+		case <-e.healNow:
+			if !e.rest(learnerPause / 5) { // many jobs change together
+				return
+			}
 		case <-e.ctx.Done():
 			return
 		}
+		next := e.cfg.HealInterval
+		if e.Heal(e.ctx) {
+			next = min(next, learnerPause)
+		}
+		timer.Reset(next)
 	}
 }
 
-// Heal takes the next step for each range that this node leads and that has a lost replica on a node that is alive: a learner
-// under a new replica id on that same node, fed from the log start; when it has everything committed, the lost voter goes and
-// the learner takes its place. One step a range and call; protocol.Plan decides the order, the book and the state machine
-// guard it. It may be called at any time and does nothing where nothing is wrong.
-func (e *Engine) Heal(ctx context.Context) {
+// rest pauses; false if the engine was closed first.
+func (e *Engine) rest(d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-e.ctx.Done():
+		return false
+	}
+}
+
+// Heal takes one step towards whole replicas in each range that this node leads: a voter that is lost, dead or to be replaced
+// goes, a learner that has caught up takes its place; and where nothing is sealed that could be copied, a learner is added on a
+// live node that lost its replica. One step a range and call; protocol.Plan decides the order, the book and the state machine
+// guard it. It may be called at any time and does nothing where nothing is wrong. It reports whether there are learners.
+func (e *Engine) Heal(ctx context.Context) (busy bool) {
 	if !e.caughtUp() {
-		return
+		return false
 	}
 	st := e.machine.State()
+	orders := ordersOf(st)
 	learners := 0
 	for _, s := range e.allSlots() {
 		ld := s.leading.Load()
@@ -46,7 +70,7 @@ func (e *Engine) Heal(ctx context.Context) {
 			continue
 		}
 		learners += len(rg.Learners())
-		if change, ok := e.nextVoterChange(st, rg, ld); ok {
+		if change, ok := e.nextVoterChange(st, rg, ld, orders[rg.ID]); ok {
 			e.heal(ctx, rg, change.kind, "", change.id)
 			continue
 		}
@@ -55,6 +79,7 @@ func (e *Engine) Heal(ctx context.Context) {
 			e.heal(ctx, rg, fsm.AddLearner, node, 0)
 		}
 	}
+	return learners > 0
 }
 
 type healStep struct {
@@ -62,26 +87,61 @@ type healStep struct {
 	id   vtop.ReplicaID
 }
 
-// nextVoterChange asks the protocol which voter comes or goes next.
-func (e *Engine) nextVoterChange(st *fsm.State, rg *fsm.Range, ld *leadership) (healStep, bool) {
-	plan := protocol.Plan{Self: ld.self, Want: max(len(rg.Preferred), 1)}
-	lost, learners := 0, 0
-	for _, rep := range rg.Replicas {
-		m := protocol.Member{Replica: rep.ID, Condition: e.condition(st, rep)}
-		if m.Condition == protocol.Lost {
-			lost++
-		}
-		if rep.Role == fsm.Voter {
-			plan.Voters = append(plan.Voters, m)
-		} else if m.Condition == protocol.Lost {
-			return healStep{fsm.RemoveLearner, rep.ID}, true // a learner that forgot is worth nothing
-		} else {
-			plan.Learners = append(plan.Learners, m)
-			learners++
+// order is what a repair job wants of the voters of its range.
+type order struct {
+	// replica is the one that the job brings; replace the node whose older voter goes for it, empty if none does.
+	replica vtop.ReplicaID
+	replace vtop.NodeName
+}
+
+// ordersOf reads the orders of all jobs: of those that are being made, and of those that are done, since a living voter goes when
+// the one that takes its place votes already, and the job with it may be done.
+func ordersOf(st *fsm.State) map[vtop.Range][]order {
+	out := make(map[vtop.Range][]order)
+	for job := range st.Repairs() {
+		done := job.Step == fsm.RepairDone && job.Replace != "" && job.Replace != job.Destination
+		if job.Replica != 0 && !job.Holes && (job.Active() || done) {
+			out[job.Range] = append(out[job.Range], order{job.Replica, job.Replace})
 		}
 	}
-	if lost == 0 && learners == 0 {
+	return out
+}
+
+// leaving reports whether a voter is to go for a replica that a job has brought. One that came to the node later is not meant.
+func leaving(rep fsm.Replica, orders []order) bool {
+	for _, o := range orders {
+		if rep.Role == fsm.Voter && o.replace == rep.Node && rep.ID < o.replica {
+			return true
+		}
+	}
+	return false
+}
+
+// nextVoterChange asks the protocol which voter comes or goes next.
+func (e *Engine) nextVoterChange(st *fsm.State, rg *fsm.Range, ld *leadership, orders []order) (healStep, bool) {
+	plan := protocol.Plan{Self: ld.self, Want: max(len(rg.Preferred), 1)}
+	live := ld.live()
+	wrong, selfLeaves := false, false
+	for _, rep := range rg.Replicas {
+		m := protocol.Member{Replica: rep.ID, Condition: e.condition(st, rep, live, orders)}
+		switch {
+		case rep.Role == fsm.Voter:
+			plan.Voters = append(plan.Voters, m)
+			wrong = wrong || m.Condition != protocol.Living
+			selfLeaves = selfLeaves || rep.ID == ld.self && m.Condition == protocol.Leaving
+		case m.Condition == protocol.Lost:
+			return healStep{fsm.RemoveLearner, rep.ID}, true // a learner that forgot is worth nothing
+		default:
+			plan.Learners = append(plan.Learners, m)
+		}
+	}
+	if !wrong && len(plan.Learners) == 0 {
 		return healStep{}, false
+	}
+	if len(plan.Voters) >= plan.Want && len(plan.Learners) > 0 && (selfLeaves || !wrong && added(plan.Learners, orders)) {
+		// A leader never removes itself: its successor votes beside it first, and may then lead. And a replica that was asked for
+		// in addition, in nobody's place, makes the set larger.
+		plan.Want = len(plan.Voters) + 1
 	}
 	ld.mu.Lock()
 	plan.Marks, plan.HighWatermark = ld.book.Marks(), ld.book.HighWatermark()
@@ -93,30 +153,69 @@ func (e *Engine) nextVoterChange(st *fsm.State, rg *fsm.Range, ld *leadership) (
 	if next.Kind == protocol.AddVoter {
 		return healStep{fsm.PromoteLearner, next.Replica}, true
 	}
-	return healStep{fsm.RemoveVoter, next.Replica}, true
+	return healStep{fsm.RemoveVoter, next.Replica}, majorityLives(plan.Voters, next.Replica, live)
 }
 
-// condition is what this node knows of a replica. A node that does not answer is not replaced here: that takes a decision
-// about how long to wait for it.
-func (e *Engine) condition(st *fsm.State, rep fsm.Replica) protocol.Condition {
+// added reports whether one of the learners was asked for in addition to the voters.
+func added(learners []protocol.Member, orders []order) bool {
+	for _, m := range learners {
+		for _, o := range orders {
+			if o.replica == m.Replica && o.replace == "" {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// majorityLives reports whether, without one voter, a majority of the others follows this leader now. Acknowledgements prove what
+// was durable; an idle range has them of nodes that are long dead.
+func majorityLives(voters []protocol.Member, without vtop.ReplicaID, live map[vtop.ReplicaID]bool) bool {
+	rest, alive := 0, 0
+	for _, m := range voters {
+		if m.Replica == without {
+			continue
+		}
+		rest++
+		if live[m.Replica] && m.Condition != protocol.Lost {
+			alive++
+		}
+	}
+	return alive > rest/2
+}
+
+// condition is what this node knows of a replica. One that is to be replaced, and is not connected, goes as a dead one does: first.
+// For how long a silent node is waited for is decided where the job is made.
+func (e *Engine) condition(st *fsm.State, rep fsm.Replica, live map[vtop.ReplicaID]bool, orders []order) protocol.Condition {
 	node, ok := st.Node(rep.Node)
 	switch {
 	case rep.Lost != "":
 		return protocol.Lost
 	case !ok || node.State == fsm.NodeGone:
 		return protocol.Dead
+	case !leaving(rep, orders):
+		return protocol.Living
+	case live[rep.ID]:
+		return protocol.Leaving
 	}
-	return protocol.Living
+	return protocol.Dead
 }
 
-// wantsLearner finds a node whose replica is lost, that is alive, and that has no replica to take its place yet.
+// wantsLearner finds a node whose replica is lost, that is alive, and that has no replica to take its place yet. Where segments are
+// sealed, a repair job copies them from all that have them; here the leader's log alone is the source.
 func (e *Engine) wantsLearner(st *fsm.State, rg *fsm.Range) (vtop.NodeName, bool) {
+	if e.cfg.RepairJobs && (rg.CatalogueEnd > rg.LogStart || st.Heal().Paused) {
+		return "", false
+	}
 	for _, rep := range rg.Replicas {
 		if rep.Lost == "" || rep.Role != fsm.Voter {
 			continue
 		}
 		node, ok := st.Node(rep.Node)
 		if _, replaced := rg.On(rep.Node); replaced || !ok || node.State != fsm.NodeActive || !e.cfg.Alive(rep.Node) {
+			continue
+		}
+		if _, repaired := st.ActiveRepair(rg.ID, rep.Node); repaired {
 			continue
 		}
 		return rep.Node, true
@@ -133,4 +232,5 @@ func (e *Engine) heal(ctx context.Context, rg *fsm.Range, change fsm.ReplicaChan
 		return
 	}
 	e.log.Info("heal", "range", rg.ID, "change", change, "node", node, "replica", max(id, added))
+	_ = e.ReportFloors(ctx) // the next change waits for the quorum position of this one
 }

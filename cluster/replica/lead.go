@@ -37,6 +37,8 @@ type leadership struct {
 	flows atomic.Pointer[[]*flow]
 	// noSpace: a batch was refused for want of space since the duties looked last.
 	noSpace atomic.Bool
+	// registering has room for the one goroutine that computes roots and proposes segments.
+	registering chan struct{}
 
 	mu       sync.Mutex
 	ended    error
@@ -54,7 +56,8 @@ func (s *slot) lead(rg *fsm.Range, self vtop.ReplicaID, log *storage.Log, index 
 	if err != nil {
 		return nil, err
 	}
-	l := &leadership{slot: s, r: s.r, epoch: rg.Lease.Epoch, start: start.Start, self: self, log: log, index: index, book: book}
+	l := &leadership{slot: s, r: s.r, epoch: rg.Lease.Epoch, start: start.Start, self: self, log: log, index: index, book: book,
+		registering: make(chan struct{}, 1)}
 	l.ctx, l.end = context.WithCancelCause(s.engine.ctx)
 	l.visible.Store(int64(book.HighWatermark()))
 	l.flows.Store(new([]*flow))
@@ -89,7 +92,8 @@ func (l *leadership) settled() bool { return l.highWatermark() >= l.start }
 // admit has done answered when the batch [base, last] is safe enough for acks. The batch is in the log already. A
 // recognised duplicate comes by the same door and waits as its original would.
 func (l *leadership) admit(base, last vtop.Offset, acks int16, done func(Result)) {
-	w := waiter{base: base, last: last, expires: time.Now().Add(l.slot.engine.cfg.AckTimeout), done: done}
+	now := time.Now()
+	w := waiter{base: base, last: last, since: now, expires: now.Add(l.slot.engine.cfg.AckTimeout), done: done}
 	l.mu.Lock()
 	switch {
 	case l.ended != nil:

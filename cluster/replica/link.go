@@ -144,7 +144,7 @@ func (f *link) append(a transport.Append, batches []byte) error {
 		return err
 	}
 	if s := f.session.engine.slotOf(f.r, false); s != nil {
-		s.tell(min(a.HighWatermark, end))
+		s.tell(f.epoch, min(a.HighWatermark, end))
 	}
 	return nil
 }

@@ -17,6 +17,8 @@ const (
 	RoleLost
 	// RoleFailed: the disk failed under the replica; it is read again before it does anything.
 	RoleFailed
+	// RoleReceiving: a repair job brings the replica; there is no log of it yet.
+	RoleReceiving
 )
 
 // String names the role as people are shown it.
@@ -34,6 +36,8 @@ func (r Role) String() string {
 		return "lost"
 	case RoleFailed:
 		return "failed"
+	case RoleReceiving:
+		return "receiving"
 	}
 	return "unknown"
 }

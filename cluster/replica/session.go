@@ -151,7 +151,7 @@ func (s *session) handle(frame transport.Frame) error {
 
 func (s *session) told(f *link, hw vtop.Offset) {
 	if sl := s.engine.slotOf(f.r, false); sl != nil {
-		sl.tell(min(hw, f.log.End()))
+		sl.tell(f.epoch, min(hw, f.log.End()))
 	}
 }
 

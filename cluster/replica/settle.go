@@ -36,6 +36,7 @@ func (e *Engine) settle(r vtop.Range) {
 		e.clear(s, st)
 		return
 	}
+	s.forgive(rg)
 	log, err := e.openSlow(s, st, rg, mine)
 	if err != nil {
 		e.settleFollow(ctx, s, st, rg, mine, nil, err)
@@ -103,6 +104,9 @@ func (e *Engine) openSlow(s *slot, st *fsm.State, rg *fsm.Range, mine fsm.Replic
 	if log != nil && log.ReplicaID() == mine.ID {
 		return log, e.checkHealth(s, rg, mine, log)
 	}
+	if e.receiving(st, rg, mine) {
+		return nil, s.receive(mine)
+	}
 	found := e.store.Get(s.r)
 	if found != nil && found.ReplicaID() != mine.ID {
 		if err := e.makeRoom(s, mine, found); err != nil {
@@ -125,7 +129,7 @@ func (e *Engine) openSlow(s *slot, st *fsm.State, rg *fsm.Range, mine fsm.Replic
 	s.mu.Lock()
 	s.log = found
 	s.promise, s.reconciled = protocol.Promise{}, protocol.Compared{}
-	if s.role == RoleLost || s.role == RoleFailed {
+	if s.role == RoleLost || s.role == RoleFailed || s.role == RoleReceiving {
 		s.becomeLocked(RoleIdle, "")
 	}
 	s.mu.Unlock()
@@ -138,6 +142,13 @@ func (e *Engine) openSlow(s *slot, st *fsm.State, rg *fsm.Range, mine fsm.Replic
 		}
 	}
 	return found, e.checkHealth(s, rg, mine, found)
+}
+
+// receive leaves the replica's directory to the repair job that brings it. slow is held. The error answers for it meanwhile.
+func (s *slot) receive(mine fsm.Replica) error {
+	s.forgetLog()
+	s.become(RoleReceiving, fmt.Sprintf("replica %d is being received", mine.ID))
+	return fmt.Errorf("%w: replica %d of range %s is being received", vtop.ErrNotReady, mine.ID, s.r)
 }
 
 // isNew reports whether the replica id was given out in this life of the node, after it had caught up: then no directory

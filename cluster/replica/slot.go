@@ -38,6 +38,9 @@ type slot struct {
 	// told is the offset below which this replica knows its own records to be committed: a high watermark that a leader told it
 	// after it had reconciled under that leader's epoch, at most its log end then, or its own as a leader; -1 if none.
 	told vtop.Offset
+	// given is the last loss of the range that an operator accepted, as far as this slot has taken note: what was told of the
+	// offsets from there on, under epochs up to that one, is void.
+	given fsm.LostOffsets
 	// parked is a request to follow that waits for its turn.
 	parked *link
 	// dropped is the last epoch whose leadership this process gave up by itself: it does not take it up again.
@@ -45,6 +48,9 @@ type slot struct {
 	// lossProposed is the replica id whose loss was handed in.
 	lossProposed vtop.ReplicaID
 	promotion    *promotion
+
+	// mended belongs to Engine.mend.
+	mended mending
 }
 
 func newSlot(e *Engine, r vtop.Range) *slot { return &slot{engine: e, r: r, told: protocol.NoOffset} }
@@ -63,11 +69,30 @@ func (s *slot) knownHighWatermark(floor vtop.Offset) vtop.Offset {
 	return max(floor, s.told)
 }
 
-// tell notes a high watermark that a leader told.
-func (s *slot) tell(hw vtop.Offset) {
+// tell notes a high watermark that a leader told under an epoch.
+func (s *slot) tell(epoch vtop.Epoch, hw vtop.Offset) {
 	s.mu.Lock()
+	defer s.mu.Unlock()
+	if epoch <= s.given.Epoch && s.given.Index != 0 {
+		hw = min(hw, s.given.From)
+	}
 	s.told = max(s.told, hw)
-	s.mu.Unlock()
+}
+
+// forgive takes note of a loss that an operator accepted (fsm.RecoverRange): what this process was told of the lost offsets binds
+// it no more. Otherwise the kept log, which ends there, could never be led again.
+func (s *slot) forgive(rg *fsm.Range) {
+	if len(rg.LostOffsets) == 0 {
+		return
+	}
+	last := rg.LostOffsets[len(rg.LostOffsets)-1]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if last.Index <= s.given.Index {
+		return
+	}
+	s.given = last
+	s.told = min(s.told, last.From)
 }
 
 // become notes the role, and why, for those who ask.

@@ -13,6 +13,7 @@ type Result = vtop.AppendResult
 // waiter is one admitted batch whose answer waits until everything up to and with its last record is safe.
 type waiter struct {
 	base, last vtop.Offset
+	since      time.Time
 	expires    time.Time // zero: never
 	done       func(Result)
 }
