@@ -7,14 +7,13 @@ import (
 	"time"
 
 	"github.com/vtop-log/vtop"
-	"github.com/vtop-log/vtop/cluster"
 	"github.com/vtop-log/vtop/fsm"
 	"github.com/vtop-log/vtop/transport/adminapi"
 )
 
 // picture is the whole of what was learned for one answer.
 type picture struct {
-	node   *cluster.Node
+	node   operable
 	state  *fsm.State
 	locals map[vtop.NodeName]*adminapi.Local
 	ranges map[vtop.NodeName]map[vtop.Range]*adminapi.LocalRange
@@ -149,11 +148,26 @@ func (p *picture) replicas(r *fsm.Range, leader *adminapi.LocalRange, logEnd int
 	reps := slices.Clone(r.Replicas)
 	slices.SortStableFunc(reps, func(a, b fsm.Replica) int { return order(a) - order(b) })
 	out := make([]adminapi.Replica, 0, len(reps))
+	made := map[vtop.ReplicaID]bool{}
 	for _, rep := range reps {
+		made[rep.ID] = true
 		out = append(out, p.replica(r, rep, leader, logEnd))
+	}
+	for j := range p.state.ActiveRepairs(r.ID) {
+		if j.Replica == 0 || !made[j.Replica] {
+			out = append(out, adminapi.Replica{
+				Node: string(j.Destination), Role: fsm.Learner.String(), State: stateReceiving, ReplicaID: uint64(j.Replica),
+				LogEnd: adminapi.Unknown, DurableEnd: adminapi.Unknown, Lag: adminapi.Unknown, Reason: repairReason(j),
+			})
+		}
 	}
 	return out
 }
+
+// stateReceiving is a replica that a repair brings segments to: it has no position yet.
+const stateReceiving = "receiving"
+
+func repairReason(j *fsm.RepairJob) string { return fmt.Sprintf("repair %d is %s", j.ID, j.Step) }
 
 func (p *picture) replica(r *fsm.Range, rep fsm.Replica, leader *adminapi.LocalRange, logEnd int64) adminapi.Replica {
 	out := adminapi.Replica{
@@ -172,6 +186,18 @@ func (p *picture) replica(r *fsm.Range, rep fsm.Replica, leader *adminapi.LocalR
 	}
 	if logEnd != adminapi.Unknown && out.LogEnd != adminapi.Unknown {
 		out.Lag = max(0, logEnd-out.LogEnd)
+	}
+	if j, ok := p.state.ActiveRepair(r.ID, rep.Node); ok && j.Replica == rep.ID && !j.Holes {
+		out.Reason = repairReason(j)
+		if j.Step < fsm.RepairCatchingUp {
+			out.State = stateReceiving
+		}
+	}
+	if hole := p.damage(rep.Node, r); hole != "" {
+		out.Reason = hole
+		if out.State == "following" {
+			out.State = "damaged"
+		}
 	}
 	if out.State == "following" && leader != nil {
 		for _, fl := range leader.Followers {
@@ -206,6 +232,11 @@ func (f *Face) Lease(ctx context.Context, topic string, index int32) (*adminapi.
 	}
 	for _, e := range r.Epochs {
 		out.Epochs = append(out.Epochs, adminapi.EpochStart{Epoch: int32(e.Epoch), Start: int64(e.Start)})
+	}
+	for _, l := range r.LostOffsets {
+		out.Losses = append(out.Losses, adminapi.Loss{
+			From: int64(l.From), To: int64(l.To), Floor: int64(l.Floor), Epoch: int32(l.Epoch), Kept: string(l.Kept.Node), Reason: l.Reason, At: time.UnixMilli(l.At).UTC(),
+		})
 	}
 	for _, c := range slices.Backward(r.Changes) {
 		change := adminapi.LeaseChange{Epoch: int32(c.Epoch), Holder: string(c.Holder), Why: c.Event.String(), Start: adminapi.Unknown}

@@ -15,6 +15,10 @@ import (
 	"github.com/vtop-log/vtop/transport/adminapi"
 )
 
+// kindDamaged is the problem of a replica that has a hole in its sealed segments. Its subject is the range, until status
+// adds the node.
+const kindDamaged = "segment_damaged"
+
 // Local implements adminapi.LocalHandler: from this node alone.
 func (f *Face) Local(_ context.Context, topic string) (*adminapi.Local, error) {
 	n, err := f.attached()
@@ -23,6 +27,7 @@ func (f *Face) Local(_ context.Context, topic string) (*adminapi.Local, error) {
 	}
 	out := &adminapi.Local{
 		Node: string(n.Self()), RaftLeader: n.IsRaftLeader(),
+		Pins:     localPins(n),
 		Verdicts: []adminapi.LocalVerdict{}, Stuck: []adminapi.LocalStuck{}, Ranges: []adminapi.LocalRange{}, Problems: []adminapi.Problem{},
 	}
 	state := n.State()
@@ -51,7 +56,7 @@ func (f *Face) Local(_ context.Context, topic string) (*adminapi.Local, error) {
 			problem.Kind = "quarantined"
 			problem.Hint = "nothing was changed and nothing is served from this replica: keep its directory, and compare it with the others"
 		case storage.StateHoles:
-			problem.Kind = "segment_damaged"
+			problem.Kind = kindDamaged
 			problem.Hint = "the replica keeps its vote and serves nothing of that segment; the other replicas have it whole"
 		default:
 			continue

@@ -116,6 +116,7 @@ func (f *Face) Status(ctx context.Context) (*adminapi.Status, error) {
 	p.judgeNodes(s)
 	p.judgeClaims(s)
 	p.judgeRanges(s)
+	p.judgeRepairs(s)
 	for name, local := range p.locals {
 		for _, problem := range local.Problems {
 			problem.Subject = fmt.Sprintf("%s on %s", problem.Subject, name)
@@ -175,7 +176,7 @@ func (p *picture) judgeClaims(s *adminapi.Status) {
 			pending := adminapi.PendingNode{
 				Name: string(n.Name), StorageID: claim.Storage.String(), HolderStorageID: n.Storage.String(), PeerAddr: claim.Addresses.Peer,
 				Reason: fmt.Sprintf("claims the name since %s with another disk than the one registered; it votes nowhere", time.UnixMilli(claim.ClaimedAt).UTC().Format(time.RFC3339)),
-				Hint:   "if the old disk is gone for good, it takes its place after --heal-after; else start the old one",
+				Hint:   fmt.Sprintf("if the old disk is gone for good: vtopctl node replace %s %s, or wait for --heal-after; else start the old one", n.Name, n.Name),
 			}
 			s.PendingNodes = append(s.PendingNodes, pending)
 			s.Problems = append(s.Problems, adminapi.Problem{Kind: "node_pending", Subject: pending.Name, Message: pending.Reason, Hint: pending.Hint})
@@ -203,8 +204,29 @@ func (p *picture) judgeRanges(s *adminapi.Status) {
 					continue
 				}
 				s.LostReplicas = append(s.LostReplicas, adminapi.LostReplica{Topic: t.Name, Range: r.ID.Index, Node: string(rep.Node), ReplicaID: uint64(rep.ID), Reason: rep.Lost})
-				s.Problems = append(s.Problems, adminapi.Problem{Kind: "replica_lost", Subject: name + " on " + string(rep.Node), Message: rep.Lost, Hint: "it votes no more and is built anew from the leader's log while its node is alive"})
+				s.Problems = append(s.Problems, adminapi.Problem{Kind: "replica_lost", Subject: name + " on " + string(rep.Node), Message: rep.Lost, Hint: "it votes no more and is rebuilt by itself while its node is alive; else: vtopctl repair " + name + " --node OTHER --replace " + string(rep.Node)})
 			}
 		}
+	}
+}
+
+// judgeRepairs names the repairs that do not move, and a pause that somebody may have forgotten.
+func (p *picture) judgeRepairs(s *adminapi.Status) {
+	for j := range p.state.Repairs() {
+		if !j.Active() {
+			continue
+		}
+		if r := describeRepair(j, p.alive); r.Waiting != "" {
+			s.Problems = append(s.Problems, adminapi.Problem{
+				Kind: "repair_stuck", Subject: fmt.Sprintf("repair %d of %s on %s", r.ID, r.Range, r.Destination), Message: r.Waiting,
+				Hint: fmt.Sprintf("vtopctl repair status %d tells more; vtopctl repair cancel %d ends it", r.ID, r.ID),
+			})
+		}
+	}
+	if h := p.state.Heal(); h.Paused {
+		s.Problems = append(s.Problems, adminapi.Problem{
+			Kind: "heal_paused", Subject: "healing", Message: fmt.Sprintf("paused since %s: %s", time.UnixMilli(h.At).UTC().Format(time.RFC3339), h.Why),
+			Hint: "vtopctl heal resume",
+		})
 	}
 }

@@ -112,6 +112,10 @@ func drawLease(w io.Writer, l *adminapi.LeaseDetail) {
 		rows = append(rows, []string{r.Node, strconv.FormatUint(r.ReplicaID, 10), r.Role, r.State, number(r.LogEnd), number(r.DurableEnd), number(r.Lag), orDash(r.Reason)})
 	}
 	table(w, "NODE REPLICA ROLE STATE LOG-END DURABLE-END LAG REASON", rows)
+	for _, loss := range l.Losses {
+		fmt.Fprintf(w, "\nLOST [%d, %d) at %s, of which [%d, %d) was promised: recovered from %s alone, after epoch %d: %s\n",
+			loss.From, loss.To, moment(loss.At), loss.From, max(loss.From, loss.Floor), loss.Kept, loss.Epoch, loss.Reason)
+	}
 	fmt.Fprintln(w, "\nepoch table:")
 	rows = nil
 	for _, e := range l.Epochs {

@@ -95,7 +95,7 @@ func typed(cmd *cobra.Command, name string) error {
 
 func drawRecover(w io.Writer, p *adminapi.RecoverPlan) {
 	if p.Applied {
-		fmt.Fprintf(w, "%s goes on from the replica of %s alone, above epoch %d\n", p.Range, p.From, p.Epoch)
+		fmt.Fprintf(w, "%s goes on from the replica of %s alone, from epoch %d on\n", p.Range, p.From, p.Epoch)
 	} else {
 		fmt.Fprintf(w, "%s would go on from the replica of %s alone\n", p.Range, p.From)
 	}

@@ -181,7 +181,12 @@ func verdictOfJob(j *adminapi.Repair, started bool) *exitError {
 		return &exitError{code, errors.New(text)}
 	}
 	switch j.Outcome {
-	case adminapi.OutcomeNothingToRepair, adminapi.OutcomePlanned:
+	case adminapi.OutcomePlanned:
+		return nil
+	case adminapi.OutcomeNothingToRepair:
+		if j.Gap > 0 {
+			return fail(exitFailed, "found nothing to repair, but it is %s behind the floor", number(j.Gap))
+		}
 		return nil
 	case adminapi.OutcomeWhole:
 		if j.Voter && j.Gap == 0 && j.Floor != adminapi.Unknown && j.LogEnd >= j.Floor {
