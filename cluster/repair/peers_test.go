@@ -102,7 +102,11 @@ func (p *peers) SealTail(_ context.Context, to vtop.NodeName, req *peerpb.SealTa
 }
 
 // PinSegments implements Peers.
-func (p *peers) PinSegments(_ context.Context, to vtop.NodeName, req *peerpb.PinSegmentsRequest) (*peerpb.PinSegmentsResponse, error) {
+func (p *peers) PinSegments(ctx context.Context, to vtop.NodeName, req *peerpb.PinSegmentsRequest) (*peerpb.PinSegmentsResponse, error) {
+	if r, err := transport.RangeFrom(req.GetRange()); err != nil || r != p.w.rng {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
 	if err := p.leads(to, req.GetEpoch()); err != nil {
 		return nil, err
 	}

@@ -54,7 +54,7 @@ func (t *task) receive(ctx context.Context, s scene) (next turn, ok bool) {
 	case haltLost:
 		t.plan.giveUp(t.isWhole())
 		t.p.Segments = int32(len(t.plan.segments))
-		t.noteLoss(joined(t.pinLost, h.why))
+		t.noteLoss(orElse(t.pinLost, h.why))
 		return turn{pause: shortPause}, false
 	case haltFailed:
 		return fail(fsm.OutcomeFailed, "%s", h.why), false
@@ -94,7 +94,10 @@ func (t *task) takeLocal(ctx context.Context, s scene, staging *storage.Staging)
 		if err != nil {
 			return err
 		}
-		taken += len(got)
+		if len(got) > 0 {
+			taken++
+			t.p.BytesTotal = max(t.p.BytesTotal-seg.Bytes, 0) // it is not to be copied
+		}
 		t.r.own.observe(t.r.cfg.Pressure())
 	}
 	t.tookLocal = true

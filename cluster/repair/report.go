@@ -162,7 +162,8 @@ func (p *reporter) flush() {
 	}
 	if err != nil {
 		p.r.log.Debug("progress is told later", "jobs", len(items), "error", err)
-		return // whether it was taken shows at the next attempt
+		p.lookWhetherTaken(entries, items, waits)
+		return
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -172,6 +173,21 @@ func (p *reporter) flush() {
 			refusal = out.Items[i].Refusal
 		}
 		p.answerLocked(e, items[i], waits[i], refusal)
+	}
+}
+
+// lookWhetherTaken answers the changes of a step that the applied state shows to be decided, though their answer was lost.
+func (p *reporter) lookWhetherTaken(entries []*entry, items []fsm.RepairUpdate, waits []chan error) {
+	st := p.r.cfg.Machine.State()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i, e := range entries {
+		job, ok := st.Repair(items[i].ID)
+		if waits[i] == nil || waits[i] != e.done || ok && job.Active() && job.StepVersion == items[i].StepVersion {
+			continue
+		}
+		e.done, e.update.StepVersion = nil, 0
+		waits[i] <- errMoved
 	}
 }
 

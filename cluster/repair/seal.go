@@ -67,7 +67,19 @@ func (t *task) sealing(ctx context.Context, s scene) turn {
 	}
 	t.p.RecordsSealed = max(t.p.RecordsSealed, sealed) // an answer that was lost has said it all
 	t.p.SealedEnd = snap.SealedEnd
+	t.p.BytesTotal = t.lacking()
 	return to(fsm.RepairTransferring)
+}
+
+// lacking counts the bytes of the plan that are not here whole.
+func (t *task) lacking() (bytes int64) {
+	whole := t.isWhole()
+	for _, seg := range t.plan.segments {
+		if !whole(seg.Base) {
+			bytes += seg.Bytes
+		}
+	}
+	return bytes
 }
 
 // askSnapshot asks the leader for a snapshot under the epoch of its lease.

@@ -146,14 +146,14 @@ func (x *transfer) drop(src *source, seg segment, chunk int, cause error) {
 func (x *transfer) failed(ctx context.Context, src *source, in *incoming, chunk int, err error) {
 	switch {
 	case ctx.Err() != nil: // the transfer is over, or the source was dropped
+	case errors.Is(err, transport.ErrPinGone): // first: it may come with what else is wrong
+		x.refused(src, in, err)
+		x.halt(halt{kind: haltPin, why: clip(fmt.Sprintf("node %q: %v", src.node, err))})
 	case errors.Is(err, transport.ErrWrongRoot), errors.Is(err, transport.ErrInvalid):
 		x.drop(src, in.segment, chunk, err)
 	case errors.Is(err, transport.ErrNoSegment), errors.Is(err, vtop.ErrDamaged), errors.Is(err, vtop.ErrOffsetOutOfRange),
 		errors.Is(err, transport.ErrNotAllowed), errors.Is(err, vtop.ErrReplicaLost), errors.Is(err, vtop.ErrUnknownRange):
 		x.refused(src, in, err)
-	case errors.Is(err, transport.ErrPinGone):
-		x.refused(src, in, err)
-		x.halt(halt{kind: haltPin, why: clip(fmt.Sprintf("node %q: %v", src.node, err))})
 	default:
 		x.mu.Lock()
 		if now := time.Now(); now.After(src.until) { // one pause for all that were under way

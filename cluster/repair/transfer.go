@@ -212,7 +212,11 @@ func (x *transfer) verdictLocked() *halt {
 		if !x.refusedByAllLocked(in) {
 			continue
 		}
-		if stuck++; x.reclaimed(in) {
+		stuck++
+		switch reclaimed := x.reclaimed(in); {
+		case reclaimed && in.pinned: // so it was said; the leader is asked what it holds now
+			return &halt{kind: haltPin, why: x.whyRefused(in)}
+		case reclaimed:
 			return &halt{kind: haltLost, why: x.whyRefused(in)}
 		}
 	}
@@ -231,9 +235,9 @@ func (x *transfer) refusedByAllLocked(in *incoming) bool {
 	return true
 }
 
-// reclaimed says that retention took a segment, and that no pin of this job holds it.
+// reclaimed says that retention took a segment. Of one that only fills a hole, the hole has gone with it.
 func (x *transfer) reclaimed(in *incoming) bool {
-	if x.epoch == vtop.NoEpoch || in.pinned {
+	if x.epoch == vtop.NoEpoch {
 		return false
 	}
 	rg, ok := x.r.cfg.Machine.State().Range(x.t.rng)

@@ -8,7 +8,9 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,6 +23,7 @@ import (
 	"github.com/vtop-log/vtop/fsm"
 	"github.com/vtop-log/vtop/storage"
 	"github.com/vtop-log/vtop/storage/vfs"
+	"github.com/vtop-log/vtop/transport"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -440,8 +443,10 @@ func (w *world) whole(job *fsm.RepairJob) {
 	}
 	w.same()
 	synctestWait()
-	if left := w.dest.Stagings(); len(left) != 0 {
-		w.t.Fatalf("left in the staging: %+v", left)
+	for _, left := range w.dest.Stagings() {
+		if left.Range == w.rng {
+			w.t.Fatalf("left in the staging: %+v", left)
+		}
 	}
 }
 
@@ -487,4 +492,45 @@ func bubble(t *testing.T, fn func(t *testing.T)) {
 
 func segmentFile(dir string, r vtop.Range, base vtop.Offset) string {
 	return filepath.Join(dir, "ranges", fmt.Sprintf("%s-%d", r.Topic, r.Index), fmt.Sprintf("%020d.log", base))
+}
+
+// slowly has the job stay in a step until quick is called.
+func (w *world) slowly(step fsm.RepairStep) {
+	forever := slices.Repeat([]error{vtop.ErrNotReady}, 1000)
+	w.peers.with(func() {
+		switch step {
+		case fsm.RepairSealing:
+			w.peers.sealFails = forever
+		case fsm.RepairTransferring:
+			w.peers.before = func(ctx context.Context, _ vtop.NodeName, seg transport.SegmentRef, chunk int64) error {
+				if seg.Base == 0 && chunk < 1 {
+					return nil
+				}
+				<-ctx.Done()
+				return ctx.Err()
+			}
+		case fsm.RepairAdopting:
+			w.peers.learnerFails = forever
+		}
+	})
+}
+
+func (w *world) quick() {
+	w.peers.with(func() { w.peers.sealFails, w.peers.learnerFails, w.peers.before = nil, nil, nil })
+}
+
+func (w *world) openStoreReserve(reserve uint64) *storage.Store {
+	s, err := storage.Open(w.fs, w.dirs[1], storage.Options{Fence: anyFence{}, Reserve: reserve, TickInterval: -1, ZeroStepBytes: -1, Log: testLog()})
+	ok(w.t, err)
+	return s
+}
+
+// failSome has every n-th changing call of the destination's disk fail.
+func (w *world) failSome(n uint64) {
+	w.fs.SetHook(func(op vfs.Op) error {
+		if op.N > 0 && op.N%n == 0 && op.N < 400 {
+			return syscall.EIO
+		}
+		return nil
+	})
 }
