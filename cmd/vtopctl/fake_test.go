@@ -200,7 +200,7 @@ func (n *fakeNode) moveOn(j *adminapi.Repair) {
 }
 
 func endJob(j *adminapi.Repair, topic string) {
-	j.Step, j.BytesDone, j.Bytes = adminapi.StepDone, j.BytesTotal, j.BytesTotal
+	j.Step, j.BytesDone, j.Bytes, j.Sources = adminapi.StepDone, j.BytesTotal, j.BytesTotal, []string{}
 	j.Floor, j.LogEnd, j.Gap, j.Voter, j.Outcome = 110, 120, 0, true, adminapi.OutcomeWhole
 	switch topic {
 	case "gap":

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -81,7 +82,7 @@ func (w *watcher) look(ctx context.Context, jobs []adminapi.Repair, missing map[
 			continue
 		}
 		if now, ok := known[j.ID]; ok {
-			*j = now
+			*j = follows(*j, now)
 			continue
 		}
 		now, err := ask(ctx, w.fleet, askTime, func(ctx context.Context, c *adminapi.Client) (*adminapi.Repair, error) { return c.Repair(ctx, j.ID) })
@@ -96,10 +97,22 @@ func (w *watcher) look(ctx context.Context, jobs []adminapi.Repair, missing map[
 			return err
 		default:
 			delete(missing, j.ID)
-			*j = *now
+			*j = follows(*j, *now)
 		}
 	}
 	return nil
+}
+
+// follows is the newer picture of a job, with every source that bytes were seen to come from: the job itself names those
+// of the moment.
+func follows(before, now adminapi.Repair) adminapi.Repair {
+	for _, s := range before.Sources {
+		if !slices.Contains(now.Sources, s) {
+			now.Sources = append(now.Sources, s)
+		}
+	}
+	slices.Sort(now.Sources)
+	return now
 }
 
 // ended reports whether there is nothing to wait for; what has no number was never a job.
