@@ -94,23 +94,6 @@ func (e *Engine) describeReplica(rep fsm.Replica, own ReplicaDescription, ld *le
 	return out
 }
 
-// Standing is the word for what a replica is to its range: lost, damaged (it votes, and a sealed segment of it is not served),
-// receiving (a repair job brings it), learner, or voter. Every node that has applied
-// as much says the same, but for damaged, which the replica's own node knows.
-func Standing(st *fsm.State, rg *fsm.Range, rep fsm.Replica, damaged bool) string {
-	switch job, repaired := st.ActiveRepair(rg.ID, rep.Node); {
-	case rep.Lost != "":
-		return "lost"
-	case damaged:
-		return damagedState
-	case rep.Role == fsm.Voter:
-		return "voter"
-	case repaired && !job.Holes && job.Step <= fsm.RepairAdopting:
-		return "receiving"
-	}
-	return "learner"
-}
-
 func (f *flow) describe(end vtop.Offset) ReplicaDescription {
 	f.peer.mu.Lock()
 	defer f.peer.mu.Unlock()

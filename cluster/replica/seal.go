@@ -71,8 +71,8 @@ func (e *Engine) SealTail(ctx context.Context, _ transport.Caller, req *peerpb.S
 	}
 	e.sealStep(r, SealPublished)
 	snapshot, err := pin.settle(ld, closed.End)
-	if err == nil && ld.ctx.Err() != nil {
-		err = context.Cause(ld.ctx)
+	if err == nil {
+		err = e.machine.Leases().Hold(r, ld.epoch, vtop.FenceLead, nothing) // else the destination would ask a leader that is none
 	}
 	if err != nil {
 		return nil, err

@@ -1,0 +1,556 @@
+package replica
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/vtop-log/vtop"
+	"github.com/vtop-log/vtop/storage"
+	"github.com/vtop-log/vtop/transport"
+	"github.com/vtop-log/vtop/transport/peerpb"
+)
+
+// sealAt asks the leader over the wire, as the node asker, to seal the range's tail.
+func (c *cluster) sealAt(ctx context.Context, asker, leader vtop.NodeName, req *peerpb.SealTailRequest) (*peerpb.SealTailResponse, error) {
+	c.t.Helper()
+	return c.nodes[asker].client.SealTail(ctx, c.targetOf(leader), req)
+}
+
+func (c *cluster) targetOf(name vtop.NodeName) transport.Target {
+	return transport.Target{Name: name, Addr: c.address(name)}
+}
+
+func (c *cluster) sealRequest(r vtop.Range) *peerpb.SealTailRequest {
+	return &peerpb.SealTailRequest{Range: rangeTo(r), Epoch: int32(c.rangeOf(r).LastEpoch)}
+}
+
+func waiting(t testing.TB) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// wantSealed checks that an answer says what the catalogue and the leader's disk say.
+func (c *cluster) wantSealed(leader vtop.NodeName, r vtop.Range, resp *peerpb.SealTailResponse, end vtop.Offset, records int64) *transport.Snapshot {
+	c.t.Helper()
+	if resp.GetSealedEnd() != int64(end) || resp.GetRecordsSealed() != records {
+		c.t.Fatalf("sealed to %d, %d records; want %d, %d", resp.GetSealedEnd(), resp.GetRecordsSealed(), end, records)
+	}
+	s, err := transport.SnapshotFrom(resp.GetSnapshot())
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	if s.SealedEnd != end || c.rangeOf(r).CatalogueEnd != end || c.rangeOf(r).Floor < end {
+		c.t.Fatalf("snapshot to %d, catalogue to %d, floor %d; want %d", s.SealedEnd, c.rangeOf(r).CatalogueEnd, c.rangeOf(r).Floor, end)
+	}
+	for _, seg := range s.Segments {
+		entry, ok := c.state().Segment(r, seg.Base)
+		if !ok || entry.Root != seg.Root || entry.End != seg.End || entry.Bytes != seg.Bytes || entry.Epoch != seg.SealEpoch {
+			c.t.Fatalf("I9: listed %+v, the catalogue has %+v", seg, entry)
+		}
+	}
+	for _, seg := range c.nodes[leader].store.Get(r).Segments() {
+		if seg.Base < end && seg.State != storage.SegmentSealed {
+			c.t.Fatalf("not durable and sealed at the answer: %+v", seg)
+		}
+	}
+	return s
+}
+
+func TestSealTail_AnswersWhenCommittedAndCatalogued(t *testing.T) {
+	c := newCluster(t, 3, 1)
+	r := c.r(0)
+	c.lead("a", r)
+	c.nodes["a"].fill(r, 8<<10)
+	resp, err := c.sealAt(waiting(t), "b", "a", c.sealRequest(r))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := c.wantSealed("a", r, resp, 8, 8)
+	if s.Pin == 0 || s.PinIdle <= 0 || s.Replica != c.nodes["a"].store.Get(r).ReplicaID() || len(s.Segments) != 1 {
+		t.Fatalf("snapshot: %+v", s)
+	}
+	// Case: again, over an empty tail; and once more.
+	for range 2 {
+		again, err := c.sealAt(waiting(t), "b", "a", c.sealRequest(r))
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.wantSealed("a", r, again, 8, 0)
+	}
+	// Case: without a pin.
+	c.nodes["a"].mustProduce(r, "x", "y")
+	req := c.sealRequest(r)
+	req.NoPin = true
+	resp, err = c.sealAt(waiting(t), "b", "a", req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s := c.wantSealed("a", r, resp, 10, 2); s.Pin != 0 || len(s.Segments) != 2 {
+		t.Fatalf("snapshot: %+v", s)
+	}
+	// Case: the followers' next records begin a segment there, too.
+	c.nodes["a"].mustProduce(r, "z")
+	c.awaitSame("a", r)
+	for _, n := range c.nodes {
+		segs := n.store.Get(r).Segments()
+		if last := segs[len(segs)-1]; last.Base != 10 {
+			t.Fatalf("I9: the tail of %s begins at %d", n.name, last.Base)
+		}
+	}
+}
+
+func TestSealTail_Refusals(t *testing.T) {
+	c := newCluster(t, 3, 1)
+	r := c.r(0)
+	c.lead("a", r)
+	before := c.listing("a")
+	// Case: never written.
+	_, err := c.sealAt(waiting(t), "b", "a", c.sealRequest(r))
+	if !errors.Is(err, transport.ErrNeverWritten) || !strings.Contains(err.Error(), "produce to the range before repairing from it") {
+		t.Fatalf("never written: %v", err)
+	}
+	c.wantListing("a", before)
+	c.nodes["a"].mustProduce(r, "x")
+	c.awaitSame("a", r)
+	before = c.listing("a")
+	// Case: a stale epoch, and one from the future.
+	for _, epoch := range []int32{0, 2} {
+		req := c.sealRequest(r)
+		req.Epoch = epoch
+		if _, err := c.sealAt(waiting(t), "b", "a", req); !errors.Is(err, vtop.ErrFenced) {
+			t.Fatalf("epoch %d: %v", epoch, err)
+		}
+	}
+	// Case: a follower is asked.
+	if _, err := c.sealAt(waiting(t), "c", "b", c.sealRequest(r)); !errors.Is(err, vtop.ErrFenced) {
+		t.Fatalf("a follower was asked: %v", err)
+	}
+	// Case: a range that is not there.
+	if _, err := c.sealAt(waiting(t), "b", "a", &peerpb.SealTailRequest{Range: rangeTo(vtop.Range{Topic: uuid()}), Epoch: 1}); !errors.Is(err, vtop.ErrUnknownRange) {
+		t.Fatalf("unknown range: %v", err)
+	}
+	c.wantListing("a", before)
+	if pins := c.nodes["a"].store.Pins(); len(pins) != 0 {
+		t.Fatalf("a refused seal left pins: %+v", pins)
+	}
+}
+
+// file is what a directory listing shows of one file.
+type file struct {
+	size  int64
+	mtime time.Time
+}
+
+// listing is everything below a node's replicas: names, sizes, times.
+func (c *cluster) listing(name vtop.NodeName) map[string]file {
+	c.t.Helper()
+	out := map[string]file{}
+	root := filepath.Join(c.dirs[name], "ranges")
+	err := filepath.WalkDir(root, func(path string, d os.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := d.Info()
+		if err == nil {
+			out[strings.TrimPrefix(path, root)] = file{info.Size(), info.ModTime()}
+		}
+		return err
+	})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return out
+}
+
+func (c *cluster) wantListing(name vtop.NodeName, want map[string]file) {
+	c.t.Helper()
+	if got := c.listing(name); fmt.Sprint(got) != fmt.Sprint(want) {
+		c.t.Fatalf("the directory of %s has changed:\nbefore %v\nafter  %v", name, want, got)
+	}
+}
+
+// The lease moves to another node between any two steps of a seal (A4). Before the close the deposed leader refuses and its
+// directory is as it was. After it nothing is published or catalogued under the old epoch, unless the entry was taken before
+// the lease moved; and the new leader's history says what the closed segment becomes.
+func TestSealTail_LeaseMovesBetweenAnyTwoSteps(t *testing.T) {
+	for _, step := range []SealStep{SealAsked, SealPinned, SealClosed, SealCommitted, SealCatalogued, SealPublished} {
+		t.Run(string(step), func(t *testing.T) {
+			var at atomic.Pointer[func()]
+			c := newCluster(t, 3, 1, withConfig(func(_ vtop.NodeName, cfg *Config) {
+				cfg.SealStep = func(_ vtop.Range, s SealStep) {
+					if fn := at.Load(); fn != nil && s == step && at.CompareAndSwap(fn, nil) {
+						(*fn)()
+					}
+				}
+			}))
+			r := c.r(0)
+			c.lead("a", r)
+			a := c.nodes["a"]
+			a.fill(r, 4<<10)
+			c.awaitSame("a", r)
+			req := c.sealRequest(r)
+			var before map[string]file
+			move := func() {
+				before = c.listing("a")
+				c.grant("b", r)
+				if err := a.machine.WaitApplied(waiting(t), c.state().Index()); err != nil {
+					t.Error(err)
+				}
+			}
+			at.Store(&move)
+			resp, err := c.sealAt(waiting(t), "c", "a", req)
+			if at.Load() != nil {
+				t.Fatal("the seal never came to the step")
+			}
+			if !errors.Is(err, vtop.ErrFenced) {
+				t.Fatalf("deposed at %q: answered %v, %v", step, resp, err)
+			}
+			taken := step == SealCatalogued || step == SealPublished // the entry was in the metadata before the grant
+			if entry, ok := c.state().LastSegment(r); ok != taken || ok && entry.Epoch != vtop.Epoch(req.Epoch) {
+				t.Fatalf("catalogue: %+v, %t", entry, ok)
+			}
+			if step == SealAsked || step == SealPinned {
+				c.wantListing("a", before)
+				if segs := a.store.Get(r).Segments(); len(segs) != 1 || segs[0].State != storage.SegmentTail {
+					t.Fatalf("A4: segments of the deposed leader: %+v", segs)
+				}
+			}
+			if pins := a.store.Pins(); len(pins) != 0 {
+				t.Fatalf("pins left behind: %+v", pins)
+			}
+			c.goesOn(r, step)
+		})
+	}
+}
+
+// goesOn has b lead after a was deposed in the middle of a seal, and seal the same records: every replica ends up with the same
+// segments, and nothing was registered twice.
+func (c *cluster) goesOn(r vtop.Range, step SealStep) {
+	t := c.t
+	t.Helper()
+	ctx := waiting(t)
+	if err := c.nodes["b"].machine.WaitApplied(ctx, c.state().Index()); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.nodes["b"].engine.WaitLeading(ctx, r); err != nil {
+		t.Fatal(err)
+	}
+	c.nodes["b"].mustProduce(r, "of the next epoch")
+	c.awaitSame("b", r)
+	resp, err := c.sealAt(ctx, "c", "b", c.sealRequest(r))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.wantSealed("b", r, resp, 5, resp.GetRecordsSealed())
+	for _, n := range c.nodes {
+		c.await(fmt.Sprintf("after %q %s to have what the catalogue has", step, n.name), func() bool {
+			_ = n.engine.Duties(ctx)
+			return sealedBelow(n.store.Get(r), 5)
+		})
+		for _, seg := range n.store.Get(r).Segments() {
+			entry, ok := c.state().Segment(r, seg.Base)
+			if seg.End > seg.Base && (!ok || entry.End != seg.End || entry.Root != seg.Root || seg.Hole != "") {
+				t.Fatalf("I9: %s has %+v, the catalogue %+v", n.name, seg, entry)
+			}
+		}
+	}
+}
+
+// Records that only the leader has are closed and never catalogued; when a majority is back the same question is answered.
+func TestSealTail_NotCommitted(t *testing.T) {
+	c := newCluster(t, 3, 1, withConfig(func(_ vtop.NodeName, cfg *Config) { cfg.SealTimeout = 100 * time.Millisecond }))
+	r := c.r(0)
+	c.lead("a", r)
+	a := c.nodes["a"]
+	a.mustProduce(r, "committed")
+	c.awaitSame("a", r)
+	a.isolate()
+	lonely := a.send(r, -1, plain("lonely"))
+	c.await("it to be durable on a", func() bool { return a.store.Get(r).Durable() == 2 })
+	for range 2 {
+		_, err := c.sealAt(waiting(t), "b", "a", c.sealRequest(r))
+		var open *transport.NotCommittedError
+		if !errors.As(err, &open) || open.ClosedEnd != 2 || open.HighWatermark != 1 {
+			t.Fatalf("followers are cut off: %v", err)
+		}
+	}
+	c.duties("a")
+	if entry, ok := c.state().LastSegment(r); ok {
+		t.Fatalf("a root of records that are not committed was catalogued: %+v", entry)
+	}
+	if pins := a.store.Pins(); len(pins) != 0 {
+		t.Fatalf("pins left behind: %+v", pins)
+	}
+	a.rejoin()
+	if res := c.answer(lonely); res.Err != nil {
+		t.Fatal(res.Err)
+	}
+	var resp *peerpb.SealTailResponse
+	c.await("the same question to be answered", func() bool {
+		var err error
+		resp, err = c.sealAt(waiting(t), "b", "a", c.sealRequest(r))
+		return err == nil
+	})
+	c.wantSealed("a", r, resp, 2, 0)
+}
+
+// The lonely tail is closed, then another leads without its records: what was closed is cut, and its root is never catalogued.
+func TestSealTail_ClosedAndNeverCommittedIsCut(t *testing.T) {
+	c := newCluster(t, 3, 1, withConfig(func(_ vtop.NodeName, cfg *Config) { cfg.SealTimeout = 50 * time.Millisecond }))
+	r := c.r(0)
+	c.lead("a", r)
+	a := c.nodes["a"]
+	a.mustProduce(r, "committed")
+	c.awaitSame("a", r)
+	a.isolate()
+	lonely := a.send(r, -1, plain("lonely"))
+	c.await("it to be durable on a", func() bool { return a.store.Get(r).Durable() == 2 })
+	if _, err := c.sealAt(waiting(t), "b", "a", c.sealRequest(r)); !errors.Is(err, transport.ErrNotCommitted) {
+		t.Fatal(err)
+	}
+	c.nodes["b"].mu.Lock()
+	c.nodes["b"].cut["a"] = true // b does not ask a for its log
+	c.nodes["b"].mu.Unlock()
+	c.lead("b", r)
+	if res := c.answer(lonely); !errors.Is(res.Err, vtop.ErrNotLeader) {
+		t.Fatalf("deposed: %v", res.Err)
+	}
+	c.nodes["b"].mustProduce(r, "other")
+	c.nodes["b"].rejoin()
+	c.awaitSame("b", r)
+	resp, err := c.sealAt(waiting(t), "c", "b", c.sealRequest(r))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.wantSealed("b", r, resp, 2, 2)
+	if log := a.readLog(r); len(log) != 2 || !strings.HasSuffix(log[1], "=other") {
+		t.Fatalf("I2: a has %v", log)
+	}
+}
+
+// A lost answer is asked for again: nothing is sealed twice, the end is the same (G6).
+func TestSealTail_LostAnswer(t *testing.T) {
+	c := newCluster(t, 3, 1)
+	r := c.r(0)
+	c.lead("a", r)
+	c.nodes["a"].mustProduce(r, "x", "y", "z")
+	ctx, cancel := context.WithCancel(waiting(t))
+	resume := c.stallFollower("a", "b")
+	resumeC := c.stallFollower("a", "c")
+	pending := c.nodes["a"].send(r, -1, plain("w"))
+	gone := make(chan error, 1)
+	go func() {
+		_, err := c.sealAt(ctx, "b", "a", c.sealRequest(r))
+		gone <- err
+	}()
+	c.await("the tail to be closed", func() bool { return len(c.nodes["a"].store.Get(r).Segments()) == 2 })
+	cancel()
+	if err := <-gone; err == nil {
+		t.Fatal("answered, though nothing was committed")
+	}
+	resume()
+	resumeC()
+	if res := c.answer(pending); res.Err != nil {
+		t.Fatal(res.Err)
+	}
+	resp, err := c.sealAt(waiting(t), "b", "a", c.sealRequest(r))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.wantSealed("a", r, resp, 4, 0)
+}
+
+// F1: retention that is smaller than the tail cannot take what the seal pinned, and no retention runs in the seal.
+func TestSealTail_RetentionCannotTakeThePin(t *testing.T) {
+	c := newCluster(t, 3, 1)
+	c.topic = c.createTopic("short", 1, map[string]string{"retention.bytes": "1"}, c.names...)
+	r := c.r(0)
+	c.lead("a", r)
+	a := c.nodes["a"]
+	a.fill(r, 4<<10)
+	resp, err := c.sealAt(waiting(t), "b", "a", c.sealRequest(r))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := c.wantSealed("a", r, resp, 4, 4)
+	if c.rangeOf(r).LogStart != 0 {
+		t.Fatal("retention ran in the seal")
+	}
+	a.fill(r, 2<<10)
+	if _, err := c.sealAt(waiting(t), "b", "a", c.sealRequest(r)); err != nil {
+		t.Fatal(err)
+	}
+	c.await("retention to take the sealed segment", func() bool {
+		c.duties("a")
+		return a.store.Get(r).Start() >= 4 && c.gone("a", r, 0)
+	})
+	seg := s.Segments[0]
+	buf := make([]byte, seg.Bytes)
+	if _, err := c.nodes["b"].client.FetchRange(waiting(t), c.targetOf("a"), s.Ref(r, seg), 0, buf); err != nil {
+		t.Fatalf("the pinned segment: %v", err)
+	}
+	// Case: the pin is released, and the cause is named.
+	rel, err := c.nodes["b"].client.ReleasePin(waiting(t), c.targetOf("a"), &peerpb.ReleasePinRequest{Range: rangeTo(r), Pin: s.Pin})
+	if err != nil || !rel.GetReleased() {
+		t.Fatalf("release: %v %v", rel, err)
+	}
+	_, err = c.nodes["b"].client.FetchRange(waiting(t), c.targetOf("a"), s.Ref(r, seg), 0, buf)
+	if !errors.Is(err, transport.ErrPinGone) {
+		t.Fatalf("after the pin: %v", err)
+	}
+}
+
+func (c *cluster) gone(name vtop.NodeName, r vtop.Range, base vtop.Offset) bool {
+	for _, seg := range c.nodes[name].store.Get(r).Segments() {
+		if seg.Base == base {
+			return false
+		}
+	}
+	return true
+}
+
+func TestPinSegments_SnapshotWithoutSealing(t *testing.T) {
+	c := newCluster(t, 3, 1)
+	r := c.r(0)
+	c.lead("a", r)
+	a := c.nodes["a"]
+	ask := func(pin uint64) (*transport.Snapshot, error) {
+		resp, err := c.nodes["b"].client.PinSegments(waiting(t), c.targetOf("a"), &peerpb.PinSegmentsRequest{Range: rangeTo(r), Epoch: int32(c.rangeOf(r).LastEpoch), Pin: pin})
+		if err != nil {
+			return nil, err
+		}
+		return transport.SnapshotFrom(resp.GetSnapshot())
+	}
+	// Case: nothing is sealed, nothing was ever written: an empty snapshot.
+	s, err := ask(0)
+	if err != nil || len(s.Segments) != 0 || s.Pin != 0 || s.SealedEnd != 0 {
+		t.Fatalf("empty: %+v %v", s, err)
+	}
+	a.fill(r, 3<<10)
+	if _, err := c.sealAt(waiting(t), "b", "a", c.sealRequest(r)); err != nil {
+		t.Fatal(err)
+	}
+	a.mustProduce(r, "in the tail")
+	s, err = ask(0)
+	if err != nil || len(s.Segments) != 1 || s.SealedEnd != 3 || s.LogEnd != 4 || s.Pin == 0 {
+		t.Fatalf("snapshot: %+v %v", s, err)
+	}
+	if len(a.store.Get(r).Segments()) != 2 {
+		t.Fatal("a pin closed the tail")
+	}
+	// Case: the same pin again gives the same snapshot, and no second pin.
+	pins := len(a.store.Pins())
+	again, err := ask(s.Pin)
+	if err != nil || again.Pin != s.Pin || again.SealedEnd != s.SealedEnd || len(a.store.Pins()) != pins {
+		t.Fatalf("kept: %+v %v", again, err)
+	}
+	// Case: one that is gone gives a new one.
+	a.store.Unpin(storage.PinID(s.Pin))
+	if again, err = ask(s.Pin); err != nil || again.Pin == s.Pin || again.Pin == 0 {
+		t.Fatalf("after it was gone: %+v %v", again, err)
+	}
+}
+
+func TestOpenSegment_WhoServesWhat(t *testing.T) {
+	c := newCluster(t, 3, 1, withCrashFS())
+	r := c.r(0)
+	c.lead("a", r)
+	c.nodes["a"].fill(r, 4<<10)
+	resp, err := c.sealAt(waiting(t), "b", "a", c.sealRequest(r))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := transport.SnapshotFrom(resp.GetSnapshot())
+	if err != nil {
+		t.Fatal(err)
+	}
+	seg := s.Segments[0]
+	b := c.nodes["b"]
+	c.await("b to have sealed it", func() bool { _ = b.engine.Duties(waiting(t)); return sealedBelow(b.store.Get(r), 4) })
+	fetch := func(ref transport.SegmentRef) ([]byte, error) {
+		buf := make([]byte, seg.Bytes)
+		_, err := c.nodes["c"].client.FetchRange(waiting(t), c.targetOf("b"), ref, 0, buf)
+		return buf, err
+	}
+	ref := transport.SegmentRef{Range: r, Base: seg.Base, Root: seg.Root, Size: seg.Bytes, Epoch: s.Epoch}
+	if _, err := fetch(ref); err != nil {
+		t.Fatalf("a follower is a source, too: %v", err)
+	}
+	if raw, err := c.nodes["c"].client.FetchManifest(waiting(t), c.targetOf("b"), ref, 1<<20); err != nil || len(raw) == 0 {
+		t.Fatalf("manifest: %v", err)
+	}
+	// Case: another replica, another root, an older epoch.
+	wrong := ref
+	wrong.Replica = s.Replica
+	if _, err := fetch(wrong); !errors.Is(err, vtop.ErrFenced) {
+		t.Fatalf("another replica: %v", err)
+	}
+	wrong = ref
+	wrong.Root[0] ^= 1
+	if _, err := fetch(wrong); !errors.Is(err, transport.ErrWrongRoot) {
+		t.Fatalf("another root: %v", err)
+	}
+	c.lead("c", r)
+	if err := b.machine.WaitApplied(waiting(t), c.state().Index()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := fetch(ref); !errors.Is(err, vtop.ErrFenced) {
+		t.Fatalf("a repair of an earlier lease: %v", err)
+	}
+	// Case: a flipped bit is found while it is read, never sent, and not served again.
+	ref.Epoch = 0
+	c.flip("b", r, seg.Base)
+	for range 2 {
+		if buf, err := fetch(ref); !errors.Is(err, vtop.ErrDamaged) || buf[0] != 0 {
+			t.Fatalf("a damaged segment: %v", err)
+		}
+	}
+	if holes := b.store.Get(r).Holes(); len(holes) != 1 {
+		t.Fatalf("holes: %+v", holes)
+	}
+	// Case: a report of damage is looked into: b's is bad, a's is not.
+	report := func(node vtop.NodeName) peerpb.DamageVerdict {
+		resp, err := c.nodes["c"].client.ReportDamage(waiting(t), c.targetOf(node), &peerpb.ReportDamageRequest{
+			Range: rangeTo(r), ReplicaId: uint64(c.nodes[node].store.Get(r).ReplicaID()), Base: int64(seg.Base), Root: seg.Root[:], Reason: "test",
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return resp.GetVerdict()
+	}
+	if v := report("b"); v != peerpb.DamageVerdict_DAMAGE_VERDICT_BAD {
+		t.Fatalf("b says %s", v)
+	}
+	if v := report("a"); v != peerpb.DamageVerdict_DAMAGE_VERDICT_OK {
+		t.Fatalf("a says %s", v)
+	}
+}
+
+// flip turns a bit in the middle of a segment's file.
+func (c *cluster) flip(name vtop.NodeName, r vtop.Range, base vtop.Offset) {
+	c.t.Helper()
+	fsys := crashFS(c, name)
+	path := filepath.Join(c.dirs[name], "ranges", fmt.Sprintf("%s-%d", r.Topic, r.Index), fmt.Sprintf("%020d.log", base))
+	f, err := fsys.OpenRW(path)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer f.Close()
+	var b [1]byte
+	if _, err := f.ReadAt(b[:], 100); err != nil {
+		c.t.Fatal(err)
+	}
+	b[0] ^= 4
+	if _, err := f.WriteAt(b[:], 100); err != nil {
+		c.t.Fatal(err)
+	}
+}
