@@ -22,6 +22,15 @@ func (p *picture) alive(name vtop.NodeName) bool {
 	return p.locals[name] != nil
 }
 
+// answers is what a replica says of itself; nil if it does not. A node that claims the name of another, with another
+// disk, answers at the same address and has no such replica.
+func (p *picture) answers(r *fsm.Range, rep fsm.Replica) *adminapi.LocalRange {
+	if own := p.ranges[rep.Node][r.ID]; own != nil && own.ReplicaID == uint64(rep.ID) {
+		return own
+	}
+	return nil
+}
+
 // sites are the nodes that may take replicas, and the racks of all.
 func (p *picture) sites() ([]placement.Site, map[vtop.NodeName]string) {
 	var out []placement.Site
@@ -268,7 +277,7 @@ func (p *picture) admit(ctx context.Context, old *fsm.Node, dryRun bool) error {
 		return adminapi.Errorf(adminapi.CodeConflict, "no other data directory claims the name %s", old.Name).
 			WithHint("start vtopd on the new machine under that name, and look for it in vtopctl status; or name another node: vtopctl node replace %s NEW", old.Name)
 	}
-	if p.locals[old.Name] != nil {
+	if p.alive(old.Name) { // by the Raft leader's word: at its address the claimant answers
 		return adminapi.Errorf(adminapi.CodeConflict, "the node that has the name %s is alive, with storage %s", old.Name, old.Storage).
 			WithHint("stop it first, if it is the one that is to go")
 	}

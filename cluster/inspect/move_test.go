@@ -144,7 +144,9 @@ func TestReplace_ByAPendingClaim(t *testing.T) {
 	_, err = w.look().replace(ctx, "n2", "n2", false)
 	wantRefusal(t, err, adminapi.CodeConflict) // its owner is alive
 	w.down["n2"] = true
-	got, err := w.look().replace(ctx, "n2", "n2", false)
+	p := w.look()
+	p.locals["n2"] = &adminapi.Local{Node: "n2"} // the claimant answers at the old address
+	got, err := p.replace(ctx, "n2", "n2", false)
 	must(t, err)
 	if n, _ := w.state.Node("n2"); !got.Admitted || n.Storage != uuid(900) {
 		t.Fatalf("got %+v, storage %s", got, n.Storage)

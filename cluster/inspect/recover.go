@@ -72,7 +72,7 @@ func (p *picture) kept(r *fsm.Range, from vtop.NodeName) (fsm.Replica, error) {
 	}
 	voters, fit := r.Voters(), 0
 	for _, v := range voters {
-		if v.CanVote() && p.locals[v.Node] != nil {
+		if v.CanVote() && p.answers(r, v) != nil {
 			fit++
 		}
 	}
@@ -137,7 +137,7 @@ func provenEnd(table vtop.EpochTable, end vtop.Offset, last vtop.Epoch) vtop.Off
 
 // recoverVoter adds what one voter says of itself, and returns its end; what it does not say is a warning.
 func (p *picture) recoverVoter(ctx context.Context, r *fsm.Range, v fsm.Replica, plan *adminapi.RecoverPlan, kept vtop.Offset) vtop.Offset {
-	out := adminapi.RecoverVoter{Node: string(v.Node), ReplicaID: uint64(v.ID), Alive: p.locals[v.Node] != nil, State: "unknown", LogEnd: adminapi.Unknown, Reason: v.Lost}
+	out := adminapi.RecoverVoter{Node: string(v.Node), ReplicaID: uint64(v.ID), Alive: p.answers(r, v) != nil, State: "unknown", LogEnd: adminapi.Unknown, Reason: v.Lost}
 	warn := func(message, hint string) {
 		plan.Warnings = append(plan.Warnings, adminapi.Reason{Subject: string(v.Node), Message: message, Hint: hint})
 	}
@@ -146,12 +146,10 @@ func (p *picture) recoverVoter(ctx context.Context, r *fsm.Range, v fsm.Replica,
 	case v.Lost != "":
 		out.State = "lost"
 	case !out.Alive:
-		out.Reason = "its node does not answer"
+		out.Reason = "it does not answer"
 		warn("it does not answer, and may have records that nobody else has", "if there is any hope for its disk, bring it back instead")
 	default:
-		if own := p.ranges[v.Node][r.ID]; own != nil && own.ReplicaID == out.ReplicaID {
-			out.State = own.Role
-		}
+		out.State = p.answers(r, v).Role
 		if end, last, err = p.node.LogEnd(ctx, v.Node, r.ID, v.ID); err != nil {
 			out.Reason = err.Error()
 			warn("it does not tell how far it goes: "+err.Error(), "ask again")

@@ -100,8 +100,8 @@ func (p *picture) wish(r *fsm.Range, req adminapi.RepairRequest) wish {
 	}
 	rep, votes := r.VoterOn(w.q.Destination)
 	switch {
-	case votes && p.locals[rep.Node] == nil:
-		w.err = adminapi.Errorf(adminapi.CodeUnavailable, "replica %d of %s on %s votes, and %s does not answer: whether it is whole can't be known", rep.ID, name, rep.Node, rep.Node).
+	case votes && p.answers(r, rep) == nil:
+		w.err = adminapi.Errorf(adminapi.CodeUnavailable, "replica %d of %s on %s votes, and does not answer: whether it is whole can't be known", rep.ID, name, rep.Node).
 			WithHint("start vtopd there, and it catches up; or rebuild it elsewhere: vtopctl repair %s --node OTHER --replace %s", name, rep.Node)
 	case votes && p.damage(rep.Node, r) != "":
 		w.q.Holes, w.q.Replace, w.q.Reason = true, "", w.q.Reason+": "+p.damage(rep.Node, r)
@@ -248,7 +248,7 @@ func (p *picture) wholeAlready(w wish) adminapi.Repair {
 	out.SealedEnd, out.Floor = int64(w.r.CatalogueEnd), int64(w.r.Floor)
 	if rep, ok := w.r.VoterOn(w.q.Destination); ok {
 		out.ReplicaID, out.Voter = uint64(rep.ID), true
-		if own := p.ranges[rep.Node][w.r.ID]; own != nil && own.ReplicaID == out.ReplicaID {
+		if own := p.answers(w.r, rep); own != nil {
 			out.LogEnd, out.Gap = own.DurableEnd, max(0, out.Floor-own.DurableEnd)
 		}
 	}
@@ -270,7 +270,7 @@ func (p *picture) plan(w wish) adminapi.Repair {
 	}
 	out.BytesTotal = out.Bytes
 	for _, rep := range w.r.Replicas {
-		if rep.CanVote() && rep.Node != w.q.Destination && p.locals[rep.Node] != nil && (len(w.q.Sources) == 0 || slices.Contains(w.q.Sources, rep.Node)) {
+		if rep.CanVote() && rep.Node != w.q.Destination && p.answers(w.r, rep) != nil && (len(w.q.Sources) == 0 || slices.Contains(w.q.Sources, rep.Node)) {
 			out.Sources = append(out.Sources, string(rep.Node))
 		}
 	}
