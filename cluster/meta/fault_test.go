@@ -11,11 +11,14 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/raft"
 
 	"github.com/vtop-log/vtop"
+	"github.com/vtop-log/vtop/fsm"
 	"github.com/vtop-log/vtop/transport"
 )
 
@@ -128,34 +131,46 @@ func (c *cable) sever() {
 	c.conns = nil
 }
 
-// A voter that was cut off campaigns all the time, and all for itself: when it is back it unseats nobody (M6), so that no
-// lease deadline is in danger because of it.
-func TestMeta_CutOffVoterUnseatsNobody(t *testing.T) {
+// newCabledWorld makes three boxes whose Raft connections can be cut.
+func newCabledWorld(t *testing.T, tune func(*Config)) (*world, map[vtop.NodeName]*cable) {
 	w := newWorld(t, 3, "a", "b", "c")
 	cables := map[vtop.NodeName]*cable{"a": {}, "b": {}, "c": {}}
 	w.tune = func(cfg *Config) {
-		cfg.HeartbeatTimeout = 1500 * time.Millisecond // a busy machine must not elect by accident here
+		cfg.HeartbeatTimeout = 1500 * time.Millisecond // a busy machine must not elect by accident
+		if tune != nil {
+			tune(cfg)
+		}
 		own, dial := cables[cfg.Who.Self().Name], cfg.DialRaft
 		cfg.DialRaft = func(ctx context.Context, to transport.Target) (net.Conn, error) {
 			own.tries.Add(1)
-			other := cables[to.Name]
-			if own.cut.Load() || other != nil && other.cut.Load() {
-				return nil, fmt.Errorf("%w: cut", transport.ErrUnreachable)
+			ends := []*cable{own}
+			if other := cables[to.Name]; other != nil {
+				ends = append(ends, other)
+			}
+			for _, end := range ends {
+				if end.cut.Load() {
+					return nil, fmt.Errorf("%w: cut", transport.ErrUnreachable)
+				}
 			}
 			conn, err := dial(ctx, to)
 			if err != nil {
 				return nil, err
 			}
-			for _, end := range []*cable{own, other} {
-				if end != nil {
-					end.mu.Lock()
-					end.conns = append(end.conns, conn)
-					end.mu.Unlock()
-				}
+			for _, end := range ends {
+				end.mu.Lock()
+				end.conns = append(end.conns, conn)
+				end.mu.Unlock()
 			}
 			return conn, nil
 		}
 	}
+	return w, cables
+}
+
+// A voter that was cut off campaigns all the time, and all for itself: when it is back it unseats nobody (M6), so that no
+// lease deadline is in danger because of it.
+func TestMeta_CutOffVoterUnseatsNobody(t *testing.T) {
+	w, cables := newCabledWorld(t, nil)
 	w.startAll("a", "b", "c")
 	w.joined("a", "b", "c")
 	w.wantVoters("a b c")
@@ -181,6 +196,89 @@ func TestMeta_CutOffVoterUnseatsNobody(t *testing.T) {
 	if now := leader.meta.Term(); now != term || !leader.meta.IsLeader() {
 		t.Errorf("M6: the leader of term %d was unseated, now term %d, leading %t", term, now, leader.meta.IsLeader())
 	}
+}
+
+// A leader that is cut off keeps proposals that nobody else has. The others go on, and compact their logs beyond them: when it is
+// back it gets a snapshot that contradicts its own entries, and converges all the same (M2).
+func TestMeta_DivergentEntriesAndACompactedLogConverge(t *testing.T) {
+	w, cables := newCabledWorld(t, func(cfg *Config) { cfg.TrailingLogs = 1 })
+	w.startAll("a", "b", "c")
+	w.joined("a", "b", "c")
+	w.wantVoters("a b c")
+	old := w.leader()
+	cables[old.name].sever()
+	for i := range 10 {
+		raw, err := fsm.Encode(&fsm.CreateTopic{ID: randomUUID(), Name: fmt.Sprint("ghost", i), Ranges: [][]vtop.NodeName{{old.name}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		old.meta.server.Load().raft.Apply(raw, 0) // nobody waits for it
+	}
+	var next *box
+	w.until("another leader", func() bool {
+		for _, b := range w.boxes {
+			if b != old && b.meta.IsLeader() {
+				next = b
+			}
+		}
+		return next != nil
+	})
+	for i := range 20 {
+		if _, err := w.createTopic(next, fmt.Sprint("t", i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if last, err := old.meta.db().bolt.LastIndex(); err != nil || last <= old.fsm.Applied() {
+		t.Fatalf("the test shows nothing: the old leader's log ends at %d (%v), applied %d", last, err, old.fsm.Applied())
+	}
+	for _, b := range w.boxes {
+		if b != old {
+			w.until("all applied at "+string(b.name), func() bool { return b.fsm.State().TopicCount() == 20 })
+			if err := b.meta.server.Load().raft.Snapshot().Error(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	cables[old.name].cut.Store(false)
+	w.until("the old leader to have the others' state", func() bool { return old.fsm.State().Hash() == next.fsm.State().Hash() })
+	if _, ok := old.fsm.State().TopicByName("ghost0"); ok {
+		t.Error("a proposal that no majority had is in the state")
+	}
+	if out, err := w.createTopic(old, "after"); err != nil || out.Refusal != nil {
+		t.Fatalf("a proposal of the old leader: %v %v", err, out.Refusal)
+	}
+}
+
+// Raft may stay in a hand-over for ever, and then takes no proposal for ever: the node says so and ends (M1).
+func TestMeta_HandOverThatNeverEndsIsGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := &Meta{log: hclog.NewNullLogger(), fatal: make(chan error, 1)}
+		refused := fmt.Errorf("apply: %w", raft.ErrLeadershipTransferInProgress)
+		given := func() error {
+			select {
+			case err := <-m.fatal:
+				return err
+			default:
+				return nil
+			}
+		}
+		m.noteTransfer(refused)
+		time.Sleep(transferLimit - time.Second)
+		m.noteTransfer(refused)
+		m.noteTransfer(nil) // it came to an end: the next one is another
+		time.Sleep(time.Minute)
+		m.noteTransfer(refused)
+		time.Sleep(transferLimit)
+		m.noteTransfer(refused)
+		if err := given(); err != nil {
+			t.Fatalf("given up within the limit: %v", err)
+		}
+		time.Sleep(time.Second)
+		m.noteTransfer(refused)
+		if given() == nil {
+			t.Fatal("a hand-over that never ends is waited for without end")
+		}
+	})
 }
 
 // After a long partition nobody is in anybody's list of members any more, and nobody would call anybody: seeds are called
