@@ -69,7 +69,7 @@ func rss(t testing.TB) int64 {
 	return pages * int64(os.Getpagesize())
 }
 
-// hostileFrames are what nobody should allocate for (K1).
+// hostileFrames are what nobody should allocate for (S1).
 func hostileFrames() map[string][]byte {
 	length := func(n uint32, rest ...byte) []byte { return append(binary.BigEndian.AppendUint32(nil, n), rest...) }
 	whole := func(key, version int16, body []byte) []byte {
@@ -144,7 +144,7 @@ func TestHostile_FewBytesTakeNoMemoryAndHarmNobody(t *testing.T) {
 		grown := rss(t) - before
 		most = max(most, grown)
 		if grown > limit {
-			t.Errorf("%s: %d MiB more resident memory (K1)", name, grown>>20)
+			t.Errorf("%s: %d MiB more resident memory (S1)", name, grown>>20)
 			before = rss(t)
 		}
 		if err := healthy.ProduceSync(testContext(t), kgo.StringRecord(name)).FirstErr(); err != nil {

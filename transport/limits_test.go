@@ -60,7 +60,7 @@ func hello(t *testing.T, p Purpose) []byte {
 	return b.Bytes()
 }
 
-// TestStrangers_GetNoMemory: few bytes never cost much memory (FAULTS: lengths of 2 GiB and the like).
+// TestStrangers_GetNoMemory: few bytes never cost much memory (S1): lengths of 2 GiB and the like.
 func TestStrangers_GetNoMemory(t *testing.T) {
 	w := newWorld(t, false)
 	a, b := w.node("a", clusterA), w.node("b", clusterA)

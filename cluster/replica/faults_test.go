@@ -79,7 +79,7 @@ func TestFaults_FollowerWithAFailedSyncIsFedAgain(t *testing.T) {
 	c.await("c to notice", func() bool { return c.nodes["c"].engine.Metrics().StorageFailures > 0 })
 	heal()
 	a.mustProduce(r, "z")
-	c.awaitSame("a", r) // C7, G7: without a restart of anything
+	c.awaitSame("a", r) // G7: without a restart of anything
 }
 
 func TestFaults_FullDiskRefusesWritesKeepsReadsAndHeals(t *testing.T) {
