@@ -85,7 +85,16 @@ func (c *gatedConn) Close() error {
 	return c.Conn.Close()
 }
 
-// watchRaftGate shuts the gate while the disk hangs.
+// stepAside stops serving as leader while the disk hangs, without waiting for the leases to move: nothing can be
+// acknowledged, and clients should look for the next leader now.
+func (n *Node) stepAside() {
+	n.machine.Leases().Expire()
+	if e := n.engine.Load(); e != nil {
+		e.RefuseWaiting("the disk of its leader hangs")
+	}
+}
+
+// watchRaftGate steps aside and shuts the gate while the disk hangs.
 func (n *Node) watchRaftGate() {
 	defer n.wg.Done()
 	ticker := time.NewTicker(beatInterval)
@@ -97,6 +106,9 @@ func (n *Node) watchRaftGate() {
 		case <-ticker.C:
 		}
 		stalled := n.disk.Stalled()
+		if stalled > diskStallSuspect {
+			n.stepAside()
+		}
 		if n.gate.Set(stalled > raftStall) {
 			if stalled > raftStall {
 				n.log.Warn("disk hangs: keeping out of Raft, so that others elect a leader whose disk works", "stalled", stalled)

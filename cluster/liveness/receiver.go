@@ -165,13 +165,14 @@ func (r *Receiver) refused(ctx context.Context, node vtop.NodeName) bool {
 type Pending map[vtop.NodeName]uint64
 
 // Pending takes note of the beats that have arrived. Acknowledge them only after leadership was verified *after*
-// this call: the verification must be younger than the beat.
+// this call: the verification must be younger than the beat. A node that is judged unfit is left out: its leases are
+// moving, and it should stop serving by its own clock no later than the lease time after that (I7).
 func (r *Receiver) Pending() Pending {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	p := Pending{}
 	for name, in := range r.streams {
-		if seq, life := r.cfg.Tracker.Seq(name); life == in.life && seq != 0 {
+		if seq, life := r.cfg.Tracker.Seq(name); life == in.life && seq != 0 && r.cfg.Tracker.Verdict(name).Alive {
 			p[name] = seq
 		}
 	}
