@@ -8,6 +8,7 @@ import (
 // A budget is a rate that yields to clients: additive increase, multiplicative decrease. Pressure is how busy a node is
 // with its clients, 0 to 100, as that node says itself: the own one ten times a second, a source with each answer.
 //
+//	at the beginning              rateFirst, and rateIdle as soon as the node says that it is not under pressure
 //	pressure below pressureLow    the rate doubles each stepTime until pressure was met once, and rises by rateStep
 //	                              after that; only while the rate is what holds the transfer back
 //	pressure from pressureHigh    the rate falls to rateCut of what really went through, once in cutTime
@@ -20,6 +21,7 @@ const (
 	pressureHigh = 60
 
 	rateFirst = 32 << 20
+	rateIdle  = 256 << 20
 	rateFloor = 4 << 20
 	rateTop   = 16 << 30
 	rateStep  = 4 << 20
@@ -67,6 +69,8 @@ func (b *budget) observe(pressure int) {
 		b.measureLocked(now)
 		b.met, b.cut, b.stepped = true, now, now
 		b.setRate(max(min(b.current(), b.flow)*rateCut, rateFloor))
+	case pressure >= 0 && pressure < pressureLow && !b.met && b.current() < rateIdle:
+		b.setRate(rateIdle)
 	case pressure >= 0 && pressure < pressureLow && now.Sub(b.stepped) >= stepTime:
 		held := b.measureLocked(now)
 		b.stepped = now

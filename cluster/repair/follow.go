@@ -132,7 +132,10 @@ func (t *task) readBack(s scene, log *storage.Log) turn {
 		cause = joined(cause, fmt.Sprintf("the replica begins at %d, the range at %d", info.Start, logStart))
 	}
 	for _, hole := range log.Holes() {
-		gap += int64(hole.End - hole.Base)
+		if hole.End <= logStart {
+			continue // the next step of retention takes it
+		}
+		gap += int64(hole.End - max(hole.Base, logStart))
 		cause = joined(cause, fmt.Sprintf("segment %d to %d is damaged: %s", hole.Base, hole.End, hole.Hole))
 	}
 	if gap > 0 {

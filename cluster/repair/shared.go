@@ -94,6 +94,7 @@ func (r *Runner) useBudget() (end func()) {
 	r.budgetMu.Lock()
 	defer r.budgetMu.Unlock()
 	if r.budgetUsers++; r.budgetUsers == 1 {
+		r.own.observe(r.cfg.Pressure())
 		stop := make(chan struct{})
 		r.budgetStop = stop
 		r.goroutine(func() { r.followPressure(stop) })

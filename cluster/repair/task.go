@@ -98,13 +98,14 @@ func (t *task) dueLocked(st *fsm.State, now time.Time) time.Duration {
 
 // awaitTurnLocked says that the job waits for others.
 func (t *task) awaitTurnLocked(job *fsm.RepairJob, following bool) {
-	p := job.RepairProgress
-	p.BytesPerSecond, p.ActiveSources = 0, nil
-	p.Waiting = fmt.Sprintf("waits for its turn: node %q receives at most %d replicas at a time", t.r.cfg.Self, t.r.cfg.Receiving)
+	why := fmt.Sprintf("waits for its turn: node %q receives at most %d replicas at a time", t.r.cfg.Self, t.r.cfg.Receiving)
 	if following {
-		p.Waiting = fmt.Sprintf("waits for its turn: %d replicas on node %q wait to become voters", t.r.cfg.Following, t.r.cfg.Self)
+		why = fmt.Sprintf("waits for its turn: %d replicas on node %q wait to become voters", t.r.cfg.Following, t.r.cfg.Self)
 	}
-	t.r.report.tell(job, p)
+	if p := job.RepairProgress; p.Waiting != why { // there may be many that wait
+		p.BytesPerSecond, p.ActiveSources, p.Waiting = 0, nil, why
+		t.r.report.tell(job, p)
+	}
 }
 
 // scene is the applied state that one step looks at.
