@@ -4,5 +4,6 @@
 // on, so that a decision from an earlier time is refused by the state machine instead of carried out.
 //
 // Assign places the replicas of new ranges over racks and nodes. Plan gives leases whose holder is gone to live
-// voters. Balance returns leases gently to the nodes that their ranges prefer.
+// voters. Balance returns leases gently to the nodes that their ranges prefer. Home finds a node for one more replica of a
+// range, SafeToStop says what would lose its majority without a node.
 package placement

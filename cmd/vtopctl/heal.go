@@ -55,7 +55,11 @@ func drawHeal(w io.Writer, s *adminapi.HealStatus) {
 	if s.Paused {
 		fmt.Fprintf(w, "healing is paused since %s: %s\n", moment(s.Since), firstOf(s.Why, "no reason was given"))
 	} else {
-		fmt.Fprintf(w, "healing: a node gone for %s is replaced; %d of at most %d repairs under way\n", milliseconds(s.AfterMS), s.Running, s.Limit)
+		most := ""
+		if s.Limit > 0 {
+			most = fmt.Sprintf(" of at most %d", s.Limit)
+		}
+		fmt.Fprintf(w, "healing: a node gone for %s is replaced; %d%s repairs under way\n", milliseconds(s.AfterMS), s.Running, most)
 	}
 	for _, g := range s.Gone {
 		due := "due now"
