@@ -268,3 +268,6 @@ func (n *Node) ResetPeak() {
 		n.cluster.T.Fatal(err)
 	}
 }
+
+// CertDir is where the certificates of the node's cluster are, with TLS.
+func (n *Node) CertDir() string { return n.cluster.certs }

@@ -1,0 +1,182 @@
+//go:build cluster
+
+package repair
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/vtop-log/vtop/test/harness"
+	"github.com/vtop-log/vtop/transport/adminapi"
+)
+
+// scrubbed is what `vtopctl scrub -o json` prints.
+type scrubbed struct {
+	Verdicts []adminapi.ScrubVerdict `json:"verdicts"`
+	Summary  adminapi.ScrubSummary   `json:"summary"`
+}
+
+func scrub(t *testing.T, n *harness.Node) (out scrubbed, code int) {
+	t.Helper()
+	text, errOut, code := n.Ctl("scrub", "ledger", "-o", "json")
+	if err := json.Unmarshal([]byte(text), &out); err != nil {
+		t.Fatalf("vtopctl scrub: exit %d: %v in %q: %s", code, err, text, errOut)
+	}
+	return out, code
+}
+
+// scrubsClean waits until a scrub finds every segment of so many replicas good.
+func scrubsClean(t *testing.T, c *harness.Cluster, replicas int) {
+	t.Helper()
+	c.Eventually(60*time.Second, "a scrub that finds all good", func() error {
+		out, code := scrub(t, running(t, c))
+		nodes := map[string]bool{}
+		for _, v := range out.Verdicts {
+			nodes[v.Node] = true
+		}
+		if code != 0 || out.Summary.OK == 0 || out.Summary.Bad+out.Summary.Unknown > 0 || len(nodes) < replicas {
+			return fmt.Errorf("exit %d, %d replicas, %+v", code, len(nodes), out.Summary)
+		}
+		return nil
+	})
+}
+
+// files gives size and modification time of every sealed segment, by name.
+func files(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	out := map[string]string{}
+	for _, path := range harness.SealedFiles(dir) {
+		info, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out[filepath.Base(path)] = fmt.Sprintf("%d %s", info.Size(), info.ModTime())
+	}
+	return out
+}
+
+// I9: one bit of a sealed segment rots in a running replica, once a follower's and once the leader's. The scrub finds it
+// and names node and segment; clients read the right bytes all the while; that one segment is fetched and replaced, the
+// other files of the replica are not touched, and it stays the replica that it was.
+func TestDamage_FlippedBitIsFoundAndReplacedAlone(t *testing.T) {
+	c := harness.Start(t, harness.Options{Nodes: 3, Flags: base})
+	createTopic(t, c, "ledger", 1, 3, smallSegments...)
+	acks := fill(t, c, 1, 8*mib, 4096, 1)
+	c.WaitCaughtUp("ledger", 30*time.Second)
+	for _, n := range c.Nodes {
+		sealed(t, c, 0, n, 6)
+	}
+	scrubsClean(t, c, 3)
+	for i, who := range []string{"follower", "leader"} {
+		t.Run(who, func(t *testing.T) {
+			victim := replicasOf(t, c, 0)[1-i]
+			was, err := c.ReplicaOn("ledger", 0, victim)
+			if err != nil {
+				t.Fatal(err)
+			}
+			dir := c.RangeDir("ledger", 0, victim)
+			good, bad := files(t, dir), harness.SealedFiles(dir)[2+i]
+			flip(t, bad, 300_000)
+			out, code := scrub(t, running(t, c, victim))
+			if code != 3 || out.Summary.Bad != 1 {
+				t.Errorf("scrub: exit %d, %+v", code, out.Summary)
+			}
+			for _, v := range out.Verdicts {
+				if v.Verdict == adminapi.ScrubBad && (v.Node != victim.Name || v.Base != harness.SegmentBase(bad) || v.Reason == "") {
+					t.Errorf("the scrub blames %+v, damaged is %s of %s", v, filepath.Base(bad), victim.Name)
+				}
+			}
+			readBack(t, c, acks)
+			healedInPlace(t, c, victim, bad)
+			scrubsClean(t, c, 3)
+			if now, err := c.ReplicaOn("ledger", 0, victim); err != nil || now.ReplicaID != was.ReplicaID || now.Role != "voter" {
+				t.Errorf("replica %+v (%v), it was %+v", now, err, was)
+			}
+			changed := 0
+			for name, stamp := range files(t, dir) {
+				if good[name] != stamp {
+					changed++
+					if name != filepath.Base(bad) {
+						t.Errorf("%s was touched, damaged was only %s", name, filepath.Base(bad))
+					}
+				}
+			}
+			t.Logf("%d of %d files of %s changed", changed, len(good), victim.Name)
+		})
+	}
+	c.VerifyLedger("ledger", acks)
+}
+
+// readBack reads all that was acknowledged, as clients do.
+func readBack(t *testing.T, c *harness.Cluster, acks []harness.Ack) {
+	t.Helper()
+	_, l := c.Holder("ledger", 0)
+	if err := harness.CheckLedger(acks, harness.ReadAll(t, c.Bootstrap(), "ledger", map[int32]int64{0: l.HighWatermark})); err != nil {
+		t.Error(err)
+	}
+}
+
+// healedInPlace waits until the file verifies again, and holds the job that did it to what it should have moved.
+func healedInPlace(t *testing.T, c *harness.Cluster, victim *harness.Node, bad string) {
+	t.Helper()
+	c.Eventually(60*time.Second, filepath.Base(bad)+" healed on "+victim.Name, func() error {
+		if _, errOut, code := victim.Ctl("segment", "verify", bad); code != 0 {
+			return errors.New(strings.TrimSpace(errOut))
+		}
+		return nil
+	})
+	job := waitStep(t, c, 30*time.Second, func(j adminapi.Repair) bool {
+		return j.Destination == victim.Name && j.InPlace && j.Step == adminapi.StepDone
+	})
+	if job.Segments != 1 || job.Outcome != adminapi.OutcomeWhole || job.Origin == "operator" {
+		t.Errorf("healed by %+v", job)
+	}
+	t.Logf("healed by repair %d (%s, %s): %d segment, %d bytes from %v", job.ID, job.Origin, job.Reason, job.Segments, job.Bytes, job.Sources)
+}
+
+// I9: a source's segment rots before it is copied. What it sends is not believed: the source is named and dropped, the
+// repair ends whole from the other one, and the source heals itself.
+func TestDamage_SourceThatRotsIsDroppedAndHeals(t *testing.T) {
+	c, spare := withSpare(t, harness.Options{}, 1, smallSegments...)
+	acks := fill(t, c, 1, 16*mib, 4096, 1)
+	c.WaitCaughtUp("ledger", 30*time.Second)
+	has := replicasOf(t, c, 0)
+	leader, source, replaced := has[0], has[1], has[2]
+	segments := sealed(t, c, 0, source, 14)
+	run := leader.StartRepair("ledger/0", "--node", spare.Name, "--replace", replaced.Name, "--max-rate", "3MiB/s")
+	waitStep(t, c, 30*time.Second, transferring(spare))
+	var rotten []string
+	for _, path := range segments[8:] { // not copied yet, and more than one, so that some of them are asked of this source
+		flip(t, path, 500_000)
+		rotten = append(rotten, path)
+	}
+	job, stderr, code := run.Wait(90 * time.Second)
+	mustBeWhole(t, job, stderr, code)
+	dropped := slices.IndexFunc(job.DroppedSources, func(d adminapi.DroppedSource) bool { return d.Node == source.Name && d.Reason != "" })
+	if dropped < 0 {
+		t.Errorf("dropped sources are %+v, rotten is %s", job.DroppedSources, source.Name)
+	} else {
+		t.Logf("dropped %+v", job.DroppedSources[dropped])
+	}
+	if n, err := harness.CompareSealed(c.RangeDir("ledger", 0, leader), c.RangeDir("ledger", 0, spare), job.SealedEnd); err != nil || n == 0 {
+		t.Errorf("%d segments compared with the leader's: %v", n, err)
+	}
+	scrub(t, leader) // what was not asked of it is found by reading
+	for _, path := range rotten {
+		c.Eventually(60*time.Second, filepath.Base(path)+" healed on "+source.Name, func() error {
+			if _, errOut, code := source.Ctl("segment", "verify", path); code != 0 {
+				return errors.New(strings.TrimSpace(errOut))
+			}
+			return nil
+		})
+	}
+	scrubsClean(t, c, 3)
+	c.VerifyLedger("ledger", acks)
+}
