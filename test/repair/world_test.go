@@ -276,3 +276,5 @@ func allEqual(answers []adminapi.Repair) error {
 	}
 	return nil
 }
+
+func decode(text string, v any) error { return json.Unmarshal([]byte(text), v) }
