@@ -4,8 +4,8 @@ package vtop
 type FenceMode uint8
 
 const (
-	// FenceLead: append, seal, roll, log-start moves by the leader. Wants holder and incarnation to be this
-	// process, the epoch equal and started, and the holder's deadline not passed.
+	// FenceLead: append and closing of the tail by the leader; reads ask it, too. Wants holder and incarnation to be
+	// this process, the epoch equal and started, and the holder's deadline not passed.
 	FenceLead FenceMode = iota + 1
 	// FencePromote: the holder fetches the missing part of the longest log. As FenceLead, but not started yet.
 	FencePromote

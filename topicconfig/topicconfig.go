@@ -68,7 +68,7 @@ var keys = []Key{
 	{Name: RetentionBytes, Type: TypeLong, Default: "-1", min: 0, max: maxLong, infinite: true,
 		Doc: "Bytes kept per range; -1 for no limit."},
 	{Name: RetentionMs, Type: TypeLong, Default: "604800000", min: 0, max: maxLong, infinite: true,
-		Doc: "Milliseconds a segment is kept after its newest record; -1 for no limit."},
+		Doc: "Milliseconds a segment is kept after it was sealed, whatever times its records have; -1 for no limit."},
 	{Name: SegmentBytes, Type: TypeInt, Default: "1073741824", min: 1 << 20, max: 1<<31 - 1,
 		Doc: "Size, in bytes, at which a segment is closed."},
 	{Name: SegmentMs, Type: TypeLong, Default: "604800000", min: 1, max: maxLong,
