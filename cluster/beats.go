@@ -8,6 +8,7 @@ import (
 	"github.com/vtop-log/vtop"
 	"github.com/vtop-log/vtop/cluster/controller"
 	"github.com/vtop-log/vtop/cluster/liveness"
+	"github.com/vtop-log/vtop/cluster/replica"
 	"github.com/vtop-log/vtop/transport"
 	"github.com/vtop-log/vtop/transport/peerpb"
 )
@@ -23,7 +24,7 @@ func (n *Node) startLiveness() {
 		Self: n.cfg.Name, Machine: n.machine, Quorum: n.meta, Tracker: n.tracker, Receiver: n.receive,
 		SelfHealth: n.health, LogEnds: n.logEnds, Extend: n.extend,
 		Interval: beatInterval, LogEndTimeout: logEndTimeout, PromotionDeadline: promotionDeadline,
-		BalanceEvery: balanceEvery, HomeAfter: homeAfter, Clock: monotonic, Log: n.cfg.Log.Named("controller"),
+		BalanceEvery: balanceEvery, HomeAfter: homeAfter, HealAfter: n.cfg.HealAfter, Clock: monotonic, Log: n.cfg.Log.Named("controller"),
 	})
 	n.mux.HandleStream(transport.Heartbeat, n.receive.Serve)
 }
@@ -61,7 +62,12 @@ func (n *Node) peerAddress(node vtop.NodeName) (string, bool) {
 
 // extend moves the deadline until which this process may lead: the lease time from when the beat was sent that the
 // verified Raft leader answered (I7).
-func (n *Node) extend(sent time.Duration) { n.machine.Leases().SetDeadline(sent + n.cfg.LeaseTime) }
+func (n *Node) extend(sent time.Duration) {
+	if n.disk.Stalled() > diskStallSuspect {
+		return // see stepAside
+	}
+	n.machine.Leases().SetDeadline(sent + n.cfg.LeaseTime)
+}
 
 // health is what this node says of itself.
 func (n *Node) health() liveness.Health {
@@ -121,6 +127,7 @@ func (n *Node) logEnds(ctx context.Context, node vtop.NodeName, asks []controlle
 		out = append(out, controller.LogEnd{
 			Range: asks[i].Range, End: vtop.Offset(r.GetDurableEnd()),
 			LastEpoch: vtop.Epoch(r.GetLastEpoch()), Promised: vtop.Epoch(r.GetPromised()),
+			Damaged: r.GetState() == replica.StateDamaged,
 		})
 	}
 	return out, nil

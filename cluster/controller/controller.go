@@ -29,6 +29,8 @@ type LogEnd struct {
 	LastEpoch vtop.Epoch
 	// Promised is the epoch that the replica's promise stands at.
 	Promised vtop.Epoch
+	// Damaged: a sealed segment of the replica is not served; who is whole leads rather.
+	Damaged bool
 }
 
 // Ask is one replica that is to be asked for its log end.
@@ -57,8 +59,12 @@ type Config struct {
 	// BalanceEvery lies between two looks at leases that are away from home; HomeAfter is how long a node must have
 	// been fit before leases return to it.
 	BalanceEvery, HomeAfter time.Duration
-	Clock                   func() time.Duration
-	Log                     hclog.Logger
+	// HealAfter is how long a node is silent before its replicas are rebuilt elsewhere; 0: nothing heals by itself. HealEvery lies
+	// between two looks for what is to be healed or drained (1 s), MaxHeals is how many such jobs are under way at once (8).
+	HealAfter, HealEvery time.Duration
+	MaxHeals             int
+	Clock                func() time.Duration
+	Log                  hclog.Logger
 }
 
 // Controller runs on every node and works on the Raft leader.
@@ -72,9 +78,12 @@ type Controller struct {
 	attempts map[vtop.Range]attempt
 	fitSince map[vtop.NodeName]time.Duration
 	balanced time.Duration
+	healed   time.Duration
+	again    map[want]again
 
-	mu    sync.Mutex
-	stuck map[vtop.Range]string
+	mu      sync.Mutex
+	stuck   map[vtop.Range]string
+	healing Healing
 }
 
 // attempt is a lease that has not started yet.
@@ -87,10 +96,17 @@ type attempt struct {
 
 // Start starts the controller. Close ends it.
 func Start(cfg Config) *Controller {
+	if cfg.HealEvery == 0 {
+		cfg.HealEvery = time.Second
+	}
+	if cfg.MaxHeals == 0 {
+		cfg.MaxHeals = 8
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	c := &Controller{
 		cfg: cfg, wake: make(chan struct{}, 1), cancel: cancel,
 		attempts: map[vtop.Range]attempt{}, fitSince: map[vtop.NodeName]time.Duration{}, stuck: map[vtop.Range]string{},
+		again: map[want]again{},
 	}
 	cfg.Machine.Observe(func(fsm.Change) { c.Wake() })
 	c.wg.Add(2)
@@ -181,6 +197,7 @@ func (c *Controller) place(ctx context.Context) {
 		}
 		if c.cfg.Quorum.IsLeader() {
 			c.round(ctx)
+			c.heal(ctx)
 		} else {
 			c.forget()
 		}
@@ -191,7 +208,9 @@ func (c *Controller) place(ctx context.Context) {
 func (c *Controller) forget() {
 	clear(c.attempts)
 	clear(c.fitSince)
+	clear(c.again)
 	c.mu.Lock()
+	c.healing = Healing{}
 	clear(c.stuck)
 	c.mu.Unlock()
 }

@@ -26,7 +26,10 @@ type world struct {
 	index   uint64
 	topic   vtop.TopicID
 	lives   map[vtop.NodeName]vtop.Incarnation
+	racks   map[vtop.NodeName]string
 	extends atomic.Int64
+
+	healAfter time.Duration
 
 	mu      sync.Mutex
 	deposed bool
@@ -85,18 +88,22 @@ func (w *world) register(node vtop.NodeName, life vtop.Incarnation) {
 		Name: node, Expected: life - 1, At: 1,
 		Identity: fsm.Identity{
 			Storage: vtop.UUID{1, node[1]}, RaftID: "raft-" + string(node), Incarnation: life, BootNonce: vtop.UUID{2, node[1], byte(life)},
-			Addresses: fsm.Addresses{Peer: string(node) + ":1"}, MaxLevel: fsm.LevelMax,
+			Addresses: fsm.Addresses{Peer: string(node) + ":1"}, Rack: w.racks[node], MaxLevel: fsm.LevelMax,
 		},
 	})
 }
 
 // run makes a world of three nodes and one topic of one range on all of them, and runs fn in virtual time while the
 // nodes that are not silent go on sending beats.
-func run(t *testing.T, fn func(w *world)) {
+func run(t *testing.T, fn func(w *world)) { runHealing(t, 0, fn) }
+
+// runHealing is run with a cluster that heals after some time.
+func runHealing(t *testing.T, after time.Duration, fn func(w *world)) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{
 			t: t, machine: fsm.New(fsm.Options{}), start: time.Now().Add(-time.Hour), topic: vtop.UUID{9},
 			ends: map[vtop.NodeName][]LogEnd{}, silent: map[vtop.NodeName]bool{}, lives: map[vtop.NodeName]vtop.Incarnation{},
+			racks: map[vtop.NodeName]string{}, healAfter: after,
 		}
 		w.tracker = liveness.NewTracker(liveness.Limits{Silence: 3 * time.Second, DiskStall: 2 * time.Second}, w.clock)
 		w.must(&fsm.BootstrapCluster{ID: vtop.UUID{7}, Level: fsm.LevelMax, At: 1})
@@ -120,7 +127,7 @@ func run(t *testing.T, fn func(w *world)) {
 			},
 			Extend:   func(time.Duration) { w.extends.Add(1) },
 			Interval: 200 * time.Millisecond, LogEndTimeout: 200 * time.Millisecond, PromotionDeadline: 5 * time.Second,
-			BalanceEvery: 10 * time.Second, HomeAfter: 30 * time.Second, Clock: w.clock, Log: hclog.NewNullLogger(),
+			BalanceEvery: 10 * time.Second, HomeAfter: 30 * time.Second, HealAfter: w.healAfter, MaxHeals: 2, Clock: w.clock, Log: hclog.NewNullLogger(),
 		})
 		defer w.control.Close()
 		fn(w)

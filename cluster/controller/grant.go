@@ -208,7 +208,7 @@ func describe(r *fsm.Range, ends positions, avoid vtop.NodeName) placement.Range
 	add := func(rep fsm.Replica) {
 		v := placement.Voter{Node: rep.Node, Lost: !rep.CanVote(), End: placement.UnknownEnd}
 		if e, ok := ends.ends[Ask{r.ID, rep.ID}]; ok {
-			v.End, v.LastEpoch = e.End, e.LastEpoch
+			v.End, v.LastEpoch, v.Damaged = e.End, e.LastEpoch, e.Damaged
 		}
 		out.Voters = append(out.Voters, v)
 	}

@@ -30,6 +30,8 @@ type Voter struct {
 	// offset of an earlier one.
 	LastEpoch vtop.Epoch
 	End       vtop.Offset
+	// Damaged: it votes, and serves nothing of a sealed segment. It leads only where no other can.
+	Damaged bool
 }
 
 // Range is one range that may need a holder. Voters stand in the order of preference.
@@ -52,10 +54,10 @@ type Grant struct {
 }
 
 // Plan chooses a holder for each of the ranges, which the caller found to need one. A range none of whose voters
-// can lead gets no grant and is returned in stuck. The one furthest ahead is preferred, since it has nothing to
-// fetch; then one with room; then the one with the fewest leases, counting those this very plan gives; then the
-// order of preference. A fresh range goes by the order of preference alone: Assign has spread it, and anywhere else
-// the lease would only have to come home later.
+// can lead gets no grant and is returned in stuck. One with room is preferred, then one that serves all its segments,
+// then the one furthest ahead, since it has nothing to fetch; then the one with the fewest leases, counting those this
+// very plan gives; then the order of preference. A fresh range goes by the order of preference alone: Assign has spread
+// it, and anywhere else the lease would only have to come home later.
 func Plan(nodes []Node, ranges []Range) (grants []Grant, stuck []vtop.Range) {
 	byName := make(map[vtop.NodeName]*Node, len(nodes))
 	for i := range nodes {
@@ -97,6 +99,9 @@ func better(n *Node, v Voter, b *Node, bv Voter, r Range) bool {
 	if n.HasRoom != b.HasRoom {
 		return n.HasRoom
 	}
+	if v.Damaged != bv.Damaged {
+		return bv.Damaged
+	}
 	if v.LastEpoch != bv.LastEpoch {
 		return v.LastEpoch > bv.LastEpoch
 	}
@@ -125,7 +130,7 @@ func Balance(nodes []Node, ranges []Range, limit int) []Grant {
 			continue
 		}
 		h, now := r.Voters[home], r.Voters[holder]
-		if h.End == UnknownEnd || now.End == UnknownEnd || h.End < now.End || h.LastEpoch < now.LastEpoch {
+		if h.Damaged || h.End == UnknownEnd || now.End == UnknownEnd || h.End < now.End || h.LastEpoch < now.LastEpoch {
 			continue
 		}
 		moves = append(moves, Grant{Range: r.ID, Holder: h.Node, Incarnation: byName[h.Node].Incarnation, Expected: r.Lease.Epoch})

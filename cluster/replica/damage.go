@@ -21,8 +21,8 @@ const (
 	reportPatience = 8 * time.Second
 	// mendFirst and mendLast bound the pause between two attempts to have the same replica's damage mended.
 	mendFirst, mendLast = 10 * time.Second, 10 * time.Minute
-	// damagedState is the word for a replica with holes, on the wire too: see LogEnds.
-	damagedState = "damaged"
+	// StateDamaged is the word for a replica with holes, on the wire too: see LogEnds.
+	StateDamaged = "damaged"
 )
 
 // suspects are segments that another node could not verify. They are read one after another.
@@ -233,7 +233,7 @@ func (e *Engine) saysWhole(ctx context.Context, r vtop.Range, rep fsm.Replica) b
 		return false
 	}
 	m := resp.GetResults()[0]
-	return m.GetCode() == peerpb.Code_CODE_UNSPECIFIED && m.GetState() != damagedState
+	return m.GetCode() == peerpb.Code_CODE_UNSPECIFIED && m.GetState() != StateDamaged
 }
 
 // live are the replicas that follow this leadership now, itself among them: connected, and reconciled under its epoch.

@@ -62,7 +62,7 @@ func (e *Engine) Describe(r vtop.Range) (Description, error) {
 		}
 	}
 	if d.Damaged != "" && ld == nil {
-		own.State, own.Why = damagedState, d.Damaged
+		own.State, own.Why = StateDamaged, d.Damaged
 	}
 	if ld != nil {
 		d.HighWatermark, own.Lag = ld.highWatermark(), 0

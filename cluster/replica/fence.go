@@ -246,7 +246,7 @@ func (e *Engine) logEnd(r vtop.Range, id vtop.ReplicaID) *peerpb.LogEndsResult {
 	if err := log.Err(); err != nil {
 		m.Code, m.Message = transport.CodeOf(err), err.Error()
 	} else if log.Info().State == storage.StateHoles {
-		m.State = damagedState
+		m.State = StateDamaged
 	}
 	return m
 }
