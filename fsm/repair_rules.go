@@ -110,7 +110,7 @@ func (t *tx) putRepair(j *RepairJob) {
 func (t *tx) endRepair(j *RepairJob, step RepairStep) {
 	j.Step, j.Ended = step, t.index
 	j.StepVersion++
-	j.BytesPerSecond, j.ActiveSources, j.Waiting = 0, nil, ""
+	j.BytesPerSecond, j.Waiting = 0, ""
 	switch {
 	case step == RepairCancelled:
 		j.Outcome = OutcomeCancelled

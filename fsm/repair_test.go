@@ -92,7 +92,7 @@ func TestRepair_FromQueuedToDone(t *testing.T) {
 	w.ok(w.changeOf(PromoteLearner, "", learner))
 	w.step(id, RepairDone, whole)
 	j := w.job(id)
-	if j.Active() || j.Ended != w.s.Index() || j.Waiting != "" || j.BytesPerSecond != 0 || j.ActiveSources != nil || j.Replica != learner {
+	if j.Active() || j.Ended != w.s.Index() || j.Waiting != "" || j.BytesPerSecond != 0 || !slices.Equal(j.ActiveSources, []vtop.NodeName{"n1"}) || j.Replica != learner {
 		t.Errorf("job %+v", j)
 	}
 	w.refused(w.stepOf(id, RepairDone, nil), CodeRepairEnded)
