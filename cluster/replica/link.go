@@ -33,11 +33,24 @@ type link struct {
 }
 
 // park leaves a request for the slow worker, which judges it when the applied state is far enough. A newer one takes the
-// place of an older: the leader has asked anew.
+// place of an older one: the leader has asked anew. One of a lower epoch than the one that waits is refused at once: a
+// deposed leader that has not heard of it, since its disk hangs, asks over and over, and would push out the request of the
+// present one, which asks once and waits for the answer. Whichever is pushed out is told so.
 func (s *slot) park(f *link) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.parked = f
+	out := s.parked
+	if out != nil && out != f && out.epoch > f.epoch && !out.gone() {
+		out = f
+	} else {
+		s.parked = f
+	}
+	if out == s.parked {
+		out = nil
+	}
+	s.mu.Unlock()
+	if out != nil {
+		out.session.refuse(out, fmt.Errorf("%w: another request to follow range %s waits to be judged", vtop.ErrNotReady, s.r))
+	}
 }
 
 func (s *slot) takeParked() *link {
@@ -54,7 +67,8 @@ func (e *Engine) settleFollow(ctx context.Context, s *slot, st *fsm.State, rg *f
 	if f == nil || f.gone() {
 		return
 	}
-	if st.Index() < f.index && rg.Lease.Epoch <= f.epoch {
+	known := rg.Started && rg.Lease.Epoch == f.epoch && mine.ID == f.replica
+	if st.Index() < f.index && rg.Lease.Epoch <= f.epoch && !known {
 		s.park(f) // the metadata brings the range here again
 		if e.machine.Applied() >= f.index {
 			e.slow.add(s.r)
@@ -78,6 +92,10 @@ func (e *Engine) settleFollow(ctx context.Context, s *slot, st *fsm.State, rg *f
 // follow makes the link the one that feeds this replica: reconciled under the epoch, and nothing of an older epoch or link
 // can come in any more.
 func (e *Engine) follow(ctx context.Context, s *slot, st *fsm.State, rg *fsm.Range, mine fsm.Replica, log *storage.Log, f *link) error {
+	// A deposed leader that has not heard of it asks over and over: it must not take the link of the present one away.
+	if rg.Lease.Epoch > f.epoch {
+		return &vtop.FencedError{Range: s.r, Claimed: f.epoch, Applied: rg.Lease, Reason: "lease moved"}
+	}
 	if !rg.Lease.HeldBy(f.session.from.Name, f.session.from.Incarnation) && rg.Lease.Epoch == f.epoch {
 		return &vtop.FencedError{Range: s.r, Claimed: f.epoch, Applied: rg.Lease, Reason: "another process holds the lease"}
 	}
