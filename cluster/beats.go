@@ -24,7 +24,7 @@ func (n *Node) startLiveness() {
 		Self: n.cfg.Name, Machine: n.machine, Quorum: n.meta, Tracker: n.tracker, Receiver: n.receive,
 		SelfHealth: n.health, LogEnds: n.logEnds, Extend: n.extend,
 		Interval: beatInterval, LogEndTimeout: logEndTimeout, PromotionDeadline: promotionDeadline,
-		BalanceEvery: balanceEvery, HomeAfter: homeAfter, HealAfter: n.cfg.HealAfter, Clock: monotonic, Log: n.cfg.Log.Named("controller"),
+		BalanceEvery: balanceEvery, HomeAfter: homeAfter, HealAfter: n.cfg.HealAfter, RepairRate: n.cfg.RepairRate, Clock: monotonic, Log: n.cfg.Log.Named("controller"),
 	})
 	n.mux.HandleStream(transport.Heartbeat, n.receive.Serve)
 }

@@ -42,6 +42,15 @@ type Config struct {
 	DiskStallLimit time.Duration
 	// DiskReserve in bytes; 0 leaves the choice to the store.
 	DiskReserve uint64
+	// TransferAllow names the nodes that may seal and read sealed segments here; empty means all nodes of the cluster.
+	TransferAllow []vtop.NodeName
+	// RepairRate in bytes a second limits each repair that the cluster starts by itself; 0 leaves it to a budget that yields
+	// to clients.
+	RepairRate int64
+	// ScrubRate in bytes a second is how fast sealed segments are read again in the background; 0: never.
+	ScrubRate int64
+	// PinIdle (2 min) is how long a transfer may leave the segments that it was given unread before they are let go.
+	PinIdle time.Duration
 	// OnDiskStall ends the process.
 	OnDiskStall func(stalled time.Duration)
 

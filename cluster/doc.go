@@ -8,8 +8,9 @@
 //	mux       the peer port
 //	meta      Raft, gossip, birth and joining            (cluster/meta)
 //	engine    promotion, leading, following              (cluster/replica)
+//	runner    the repair jobs to this node               (cluster/repair)
 //	liveness  beats, verdicts, the disk's watchdog       (cluster/liveness)
-//	controller grants, transfers, balance                (cluster/controller)
+//	controller grants, transfers, balance, healing       (cluster/controller)
 //
 // The client face (kafka) and the admin port stand on a Node; package cluster knows neither protocol.
 package cluster

@@ -17,6 +17,7 @@ import (
 	"github.com/vtop-log/vtop/cluster/controller"
 	"github.com/vtop-log/vtop/cluster/liveness"
 	"github.com/vtop-log/vtop/cluster/meta"
+	"github.com/vtop-log/vtop/cluster/repair"
 	"github.com/vtop-log/vtop/cluster/replica"
 	"github.com/vtop-log/vtop/fsm"
 	"github.com/vtop-log/vtop/storage"
@@ -43,6 +44,7 @@ type Node struct {
 	// Set once the node has joined its cluster and knows its incarnation for certain.
 	engine atomic.Pointer[replica.Engine]
 	sender atomic.Pointer[liveness.Sender]
+	runner atomic.Pointer[repair.Runner]
 
 	leaving atomic.Bool
 	ids     producerIDs
@@ -90,8 +92,9 @@ func Start(cfg Config) (_ *Node, err error) {
 		OnStall: n.endHung, Clock: monotonic, Log: cfg.Log.Named("disk"),
 	})
 	n.startLiveness()
-	n.wg.Add(3)
+	n.wg.Add(4)
 	go n.join()
+	go n.scrub()
 	go n.watchRaftGate()
 	go n.watchMeta()
 	return n, nil
@@ -99,7 +102,7 @@ func Start(cfg Config) (_ *Node, err error) {
 
 func (n *Node) openStore() (err error) {
 	n.store, err = storage.Open(n.cfg.FS, filepath.Join(n.cfg.DataDir, "store"), storage.Options{
-		Fence: n.machine.Leases(), Log: n.cfg.Log, Reserve: n.cfg.DiskReserve,
+		Fence: n.machine.Leases(), Log: n.cfg.Log, Reserve: n.cfg.DiskReserve, OnDamage: n.onDamage, PinIdle: n.cfg.PinIdle,
 	})
 	if err != nil {
 		return fmt.Errorf("open store: %w", err)
@@ -110,7 +113,7 @@ func (n *Node) openStore() (err error) {
 }
 
 func (n *Node) openPeerPlane() (err error) {
-	opt := transport.Options{Self: n.who.Self, TLS: n.cfg.TLS, Log: n.cfg.Log}
+	opt := transport.Options{Self: n.who.Self, TLS: n.cfg.TLS, Log: n.cfg.Log, AllowTransfer: n.allowTransfer}
 	if n.mux, err = transport.Listen(n.cfg.PeerBind, opt); err != nil {
 		return fmt.Errorf("peer port: %w", err)
 	}
@@ -144,7 +147,7 @@ func (n *Node) openMeta() (err error) {
 	if err != nil {
 		return fmt.Errorf("metadata: %w", err)
 	}
-	n.mux.SetHandler(transport.Join(n.meta.Handler(), replicaSide{n}, controlSide{n}))
+	n.mux.SetHandler(n.handlers())
 	return nil
 }
 
@@ -161,12 +164,17 @@ func (n *Node) join() {
 	engine, err := replica.New(replica.Config{
 		Self: self.Name, Incarnation: self.Incarnation, Machine: n.machine, Store: n.store, Network: network{n},
 		Propose: n.meta.Propose, CaughtUp: n.meta.CaughtUp, Alive: n.Alive, Log: n.cfg.Log,
+		RepairJobs: true, RepairRate: n.cfg.RepairRate,
 	})
 	if err != nil {
 		n.fail(err)
 		return
 	}
 	n.engine.Store(engine)
+	if err := n.startRepairs(engine); err != nil {
+		n.fail(err)
+		return
+	}
 	n.mux.HandleStream(transport.Replication, engine.ServeStream)
 	n.sender.Store(n.startSender())
 	n.log.Info("joined", "cluster", self.Cluster, "node", self.Name, "incarnation", self.Incarnation)
@@ -277,6 +285,9 @@ func (n *Node) closeParts(ctx context.Context) error {
 	var errs []error
 	n.cancel()
 	n.wg.Wait()
+	if r := n.runner.Load(); r != nil {
+		r.Close()
+	}
 	if e := n.engine.Load(); e != nil {
 		errs = append(errs, e.Close(ctx))
 	}

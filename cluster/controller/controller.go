@@ -63,8 +63,10 @@ type Config struct {
 	// between two looks for what is to be healed or drained (1 s), MaxHeals is how many such jobs are under way at once (8).
 	HealAfter, HealEvery time.Duration
 	MaxHeals             int
-	Clock                func() time.Duration
-	Log                  hclog.Logger
+	// RepairRate in bytes a second limits each of those jobs; 0 leaves it to a budget that yields to clients.
+	RepairRate int64
+	Clock      func() time.Duration
+	Log        hclog.Logger
 }
 
 // Controller runs on every node and works on the Raft leader.

@@ -168,7 +168,7 @@ func (h *healer) request(r *fsm.Range) (q fsm.RepairRequest, ok bool) {
 			return q, false
 		}
 	}
-	q = fsm.RepairRequest{Range: r.ID, Config: r.ConfigVersion, Origin: fsm.OriginHeal}
+	q = fsm.RepairRequest{Range: r.ID, Config: r.ConfigVersion, Origin: fsm.OriginHeal, MaxRate: h.c.cfg.RepairRate}
 	for _, find := range []func(*fsm.Range, *fsm.RepairRequest) bool{h.broken, h.tooFew, h.draining} {
 		if !find(r, &q) {
 			continue

@@ -55,6 +55,8 @@ type Config struct {
 	// to them, and this node asks for one when a segment of its own is damaged. Without it, replicas are built anew from the
 	// leader's log alone.
 	RepairJobs bool
+	// RepairRate in bytes a second limits the jobs that this node asks for; 0 leaves it to a budget that yields to clients.
+	RepairRate int64
 	// SealStep is called between the steps of a seal, by the goroutine that seals and outside all locks, so that tests can have
 	// the world change there. Optional.
 	SealStep func(r vtop.Range, step SealStep)

@@ -196,7 +196,7 @@ func (e *Engine) askMending(ctx context.Context, st *fsm.State, rg *fsm.Range, w
 	ctx, cancel := context.WithTimeout(ctx, dutyTime)
 	defer cancel()
 	out, err := e.cfg.Propose(ctx, &fsm.SubmitRepairs{At: e.cfg.Now().UnixMilli(), Items: []fsm.RepairRequest{{
-		Range: rg.ID, Destination: e.self, Holes: true, Origin: fsm.OriginHeal, Reason: clip(why), Config: rg.ConfigVersion,
+		Range: rg.ID, Destination: e.self, Holes: true, Origin: fsm.OriginHeal, Reason: clip(why), Config: rg.ConfigVersion, MaxRate: e.cfg.RepairRate,
 	}}})
 	if err == nil {
 		err = out.Err()

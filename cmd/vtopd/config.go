@@ -49,6 +49,11 @@ type config struct {
 	DiskStallLimit duration `toml:"disk-stall-limit"`
 	DiskReserve    size     `toml:"disk-reserve"`
 
+	TransferAllow []string `toml:"transfer-allow"`
+	RepairRate    size     `toml:"repair-rate"`
+	ScrubRate     size     `toml:"scrub-rate"`
+	PinIdle       duration `toml:"pin-idle"`
+
 	AutoCreateTopics bool  `toml:"auto-create-topics"`
 	DefaultRanges    int32 `toml:"default-ranges"`
 	DefaultReplicas  int16 `toml:"default-replicas"`
@@ -73,6 +78,8 @@ func defaults() config {
 		HealAfter:        duration(10 * time.Minute),
 		DiskStallLimit:   duration(10 * time.Second),
 		DiskReserve:      0,
+		ScrubRate:        8 << 20,
+		PinIdle:          duration(2 * time.Minute),
 		AutoCreateTopics: true,
 		DefaultRanges:    1,
 		DefaultReplicas:  3,
@@ -119,6 +126,17 @@ func (c *config) validate() error {
 	// A Raft election takes up to three heartbeat times; a lease must outlive three of them.
 	if c.LeaseTime < 9*c.RaftHeartbeat {
 		refuse("--lease-time %s is under nine times --raft-heartbeat %s: an election would end every lease", c.LeaseTime, c.RaftHeartbeat)
+	}
+	for _, name := range c.TransferAllow {
+		if len(name) > 63 {
+			refuse("--transfer-allow %q: want names of nodes", name)
+		}
+	}
+	if c.RepairRate > 1<<40 || c.ScrubRate > 1<<40 {
+		refuse("--repair-rate %s, --scrub-rate %s: want at most 1 TiB a second", c.RepairRate, c.ScrubRate)
+	}
+	if c.PinIdle < duration(time.Second) {
+		refuse("--pin-idle %s: want 1s or more: a transfer pauses now and then", c.PinIdle)
 	}
 	if c.LogFormat != "text" && c.LogFormat != "json" {
 		refuse("--log-format %q: want text or json", c.LogFormat)

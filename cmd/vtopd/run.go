@@ -171,10 +171,18 @@ func (d *daemon) nodeConfig() cluster.Config {
 		Join: c.Join, BootstrapExpect: c.BootstrapExpect, TLS: d.tls, GossipKey: c.GossipKey,
 		LeaseTime: time.Duration(c.LeaseTime), NodeTimeout: time.Duration(c.NodeTimeout), RaftHeartbeat: time.Duration(c.RaftHeartbeat),
 		HealAfter: time.Duration(c.HealAfter), DiskStallLimit: time.Duration(c.DiskStallLimit), DiskReserve: uint64(c.DiskReserve),
+		TransferAllow: nodeNames(c.TransferAllow), RepairRate: int64(c.RepairRate), ScrubRate: int64(c.ScrubRate), PinIdle: time.Duration(c.PinIdle),
 		OnDiskStall:     d.endHung,
 		DefaultReplicas: c.DefaultReplicas, DefaultRanges: c.DefaultRanges,
 		Log: d.log,
 	}
+}
+
+func nodeNames(names []string) (out []vtop.NodeName) {
+	for _, n := range names {
+		out = append(out, vtop.NodeName(n))
+	}
+	return out
 }
 
 // endHung ends a process whose disk hangs. The node has cut its own connections by now; clients' and operators' go too.
