@@ -45,7 +45,7 @@ func TestIdle_EpochsWithoutRecords(t *testing.T) {
 
 // Many ranges: a dead node holds hundreds of leases, which move in batches; idle ones cost next to nothing.
 func TestIdle_HundredsOfRangesMoveAtOnce(t *testing.T) {
-	const ranges = 600
+	const ranges = 300
 	c := harness.Start(t, harness.Options{Nodes: 3})
 	created := time.Now()
 	if out, errOut, code := c.Nodes[0].Ctl("topic", "create", "ledger", "--ranges", fmt.Sprint(ranges), "--replicas", "3"); code != 0 {
@@ -72,7 +72,7 @@ func TestIdle_HundredsOfRangesMoveAtOnce(t *testing.T) {
 	}
 	serving(60*time.Second, nil)
 	t.Logf("%d ranges serve %s after their creation began", ranges, time.Since(created).Round(time.Millisecond))
-	ledger := harness.StartLedger(t, c.Bootstrap(), "ledger", harness.LedgerOptions{Ranges: ranges, InFlight: 600})
+	ledger := harness.StartLedger(t, c.Bootstrap(), "ledger", harness.LedgerOptions{Ranges: ranges, InFlight: ranges})
 	ledger.WaitMore(2*ranges, 60*time.Second)
 	victim := c.Nodes[0]
 	killed := time.Now()
