@@ -31,6 +31,8 @@ type peers struct {
 	chunks   map[vtop.Offset]int
 	reports  []*peerpb.ReportDamageRequest
 	seals    int
+	resumed  int // requests that began within a chunk
+	snaps    map[uint64]*peerpb.Snapshot
 	using    map[*byte]bool
 	buffers  map[*byte]bool
 	mostUsed int
@@ -41,7 +43,7 @@ type peers struct {
 func newPeers(w *world) *peers {
 	return &peers{
 		w: w, dead: map[vtop.NodeName]bool{}, liars: map[vtop.NodeName]bool{}, fails: map[vtop.NodeName]error{},
-		fetched: map[vtop.NodeName]int64{}, chunks: map[vtop.Offset]int{}, using: map[*byte]bool{}, buffers: map[*byte]bool{},
+		fetched: map[vtop.NodeName]int64{}, chunks: map[vtop.Offset]int{}, using: map[*byte]bool{}, snaps: map[uint64]*peerpb.Snapshot{}, buffers: map[*byte]bool{},
 	}
 }
 
@@ -68,7 +70,11 @@ func pop(errs *[]error) error {
 
 // leads checks what every leader checks.
 func (p *peers) leads(node vtop.NodeName, epoch int32) error {
-	lease := p.w.state().Lease
+	rg, found := p.w.machine.State().Range(p.w.rng)
+	if !found {
+		return fmt.Errorf("%w: %s", vtop.ErrUnknownRange, p.w.rng)
+	}
+	lease := rg.Lease
 	if !p.alive(node) {
 		return fmt.Errorf("%w: node %q", transport.ErrUnreachable, node)
 	}
@@ -121,18 +127,17 @@ func (p *peers) PinSegments(ctx context.Context, to vtop.NodeName, req *peerpb.P
 }
 
 func (p *peers) snapshot(node vtop.NodeName, old uint64) (*peerpb.Snapshot, error) {
+	rg := p.w.state()
+	p.mu.Lock()
+	kept := p.snaps[old]
+	p.mu.Unlock()
+	if kept != nil && p.w.source.TouchPin(storage.PinID(old)) == nil && vtop.Epoch(kept.GetEpoch()) == rg.Lease.Epoch {
+		return kept, nil // as it was
+	}
 	pinned, err := p.w.source.Pin(storage.PinSpec{Range: p.w.rng})
 	if err != nil {
 		return nil, err
 	}
-	if old != 0 && p.w.source.TouchPin(storage.PinID(old)) == nil {
-		p.w.source.Unpin(pinned.ID)
-		pinned.ID = storage.PinID(old)
-	}
-	p.mu.Lock()
-	p.pin = pinned.ID
-	p.mu.Unlock()
-	rg := p.w.state()
 	snap := &transport.Snapshot{
 		Epoch: rg.Lease.Epoch, Replica: p.w.replicaOf(node), LogStart: rg.LogStart, SealedEnd: rg.LogStart, HighWatermark: rg.Floor,
 		LogEnd: p.w.leader.End(), ConfigVersion: rg.ConfigVersion, Pin: uint64(pinned.ID), PinIdle: pinned.Idle, Producers: pinned.Producers,
@@ -141,7 +146,9 @@ func (p *peers) snapshot(node vtop.NodeName, old uint64) (*peerpb.Snapshot, erro
 		snap.Segments = append(snap.Segments, transport.SealedSegment{Base: seg.Base, End: seg.End, Bytes: seg.Bytes, Root: seg.Root, SealEpoch: 1})
 		snap.SealedEnd = seg.End
 	}
-	return transport.SnapshotTo(snap), nil
+	out := transport.SnapshotTo(snap)
+	p.with(func() { p.pin, p.snaps[snap.Pin] = pinned.ID, out })
+	return out, nil
 }
 
 // ReleasePin implements Peers.
@@ -187,7 +194,11 @@ func (p *peers) refuses(ctx context.Context, to vtop.NodeName, seg transport.Seg
 	if err == nil && before != nil {
 		err = before(ctx, to, seg, chunk)
 	}
-	if lease := p.w.state().Lease; err == nil && seg.Epoch != 0 && seg.Epoch != lease.Epoch {
+	rg, found := p.w.machine.State().Range(p.w.rng)
+	if !found {
+		return fmt.Errorf("%w: %s", vtop.ErrUnknownRange, p.w.rng)
+	}
+	if lease := rg.Lease; err == nil && seg.Epoch != 0 && seg.Epoch != lease.Epoch {
 		err = &vtop.FencedError{Range: p.w.rng, Claimed: seg.Epoch, Applied: lease, Reason: "lease moved"}
 	}
 	return err
@@ -210,6 +221,9 @@ func (p *peers) FetchRange(ctx context.Context, to vtop.NodeName, seg transport.
 	p.with(func() {
 		p.using[&buf[:1][0]], p.buffers[&buf[:1][0]] = true, true
 		p.mostUsed = max(p.mostUsed, len(p.using))
+		if off%chunkSize != 0 {
+			p.resumed++
+		}
 	})
 	defer p.with(func() { delete(p.using, &buf[:1][0]) })
 	out := transport.Fetched{Pressure: transport.PressureUnknown}

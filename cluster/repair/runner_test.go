@@ -70,6 +70,21 @@ func TestRunner_LostReplicaKeepsWhatIsGood(t *testing.T) {
 	})
 }
 
+// The metadata calls a replica lost that its own disk knows nothing of, as after a restored copy: it makes room all the same.
+func TestRunner_LostInTheMetadataAlone(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t, "c")
+		w.segments(3, 200_000)
+		w.copyOf(w.replicaOf("c"))
+		w.lose("c")
+		w.start()
+		w.whole(w.finish(w.submit()))
+		if len(w.peers.chunks) != 0 {
+			t.Errorf("fetched chunks of %v, all were here", w.peers.chunks)
+		}
+	})
+}
+
 // A damaged sealed segment is replaced by itself: the replica stays.
 func TestRunner_Hole(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -246,10 +261,17 @@ func TestRunner_SourcesFail(t *testing.T) {
 					return fault(w, n, node, ctx)
 				}
 				w.start()
+				began := time.Now()
 				job := w.finish(w.submit())
+				if took := time.Since(began); took >= chunkTimeout {
+					t.Errorf("it took %s: others did not take over what one source held", took)
+				}
 				w.whole(job)
 				if len(job.DroppedSources) != 0 {
 					t.Errorf("dropped for no damage: %+v", job.DroppedSources)
+				}
+				if name == "connections break" && w.peers.resumed == 0 {
+					t.Error("no chunk was gone on with at the byte where the connection broke")
 				}
 			})
 		})
@@ -262,6 +284,13 @@ func TestRunner_CorruptSource(t *testing.T) {
 		w := newWorld(t, "d")
 		w.segments(3, 2_500_000)
 		w.peers.liars["b"] = true
+		told := func() (yes bool) { w.peers.with(func() { yes = len(w.peers.reports) > 0 }); return yes }
+		w.peers.before = func(ctx context.Context, node vtop.NodeName, _ transport.SegmentRef, chunk int64) error {
+			for node != "b" && chunk >= 0 && !told() && ctx.Err() == nil { // else others may be done before it is asked
+				_ = sleep(ctx, time.Millisecond)
+			}
+			return ctx.Err()
+		}
 		w.start()
 		job := w.finish(w.submit())
 		w.whole(job)
@@ -376,6 +405,31 @@ func TestRunner_PinExpires(t *testing.T) {
 			if !strings.Contains(job.Cause, want) {
 				t.Errorf("cause %q does not say %q", job.Cause, want)
 			}
+		}
+		w.same()
+	})
+}
+
+// A segment that the leader lists and, being damaged there, does not hold: when retention takes it nobody has it, and the job
+// neither waits for ever nor hides it.
+func TestRunner_PinWithoutBytes(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t, "d")
+		w.segments(3, 1_200_000)
+		gone := w.leader.Segments()[1].Base
+		w.peers.before = func(_ context.Context, _ vtop.NodeName, seg transport.SegmentRef, _ int64) error {
+			if seg.Base == 0 {
+				return transport.ErrNoSegment
+			}
+			return nil
+		}
+		w.start()
+		id := w.submit()
+		w.await(id, "waiting for the segment", func(j *fsm.RepairJob) bool { return strings.Contains(j.Waiting, "no source has segment 0") })
+		w.reclaim(1)
+		job := w.finish(id)
+		if job.Outcome != fsm.OutcomeGap || job.Gap != int64(gone) || !strings.Contains(job.Cause, fmt.Sprintf("[0, %d)", gone)) {
+			t.Fatalf("ended as %+v", job)
 		}
 		w.same()
 	})
@@ -717,7 +771,7 @@ func TestRunner_LostAgain(t *testing.T) {
 func TestRunner_Patience(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t, "d")
-		w.tune = func(c *Config) { c.Patience = 10 * time.Minute }
+		w.tune = func(c *Config) { c.Patience = time.Minute }
 		w.segments(1, 200_000)
 		w.peers.before = func(context.Context, vtop.NodeName, transport.SegmentRef, int64) error {
 			return transport.ErrUnreachable

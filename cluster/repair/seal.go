@@ -232,6 +232,11 @@ func (t *task) repin(ctx context.Context, s scene) (turn, bool) {
 	if leader == "" {
 		return turn{why: why}, false
 	}
+	if old := t.pin; old.id != 0 && (t.askAgain || old.node != leader) {
+		// It is not what it was said to be, or nobody's any more: let go, so that the answer is a new one.
+		t.pin = pin{}
+		t.r.goroutine(func() { t.r.releasePin(t.rng, old) })
+	}
 	snap, _, err := t.askSnapshot(ctx, s, leader, false)
 	if err != nil {
 		return t.notSealed(leader, err), false
