@@ -52,6 +52,14 @@ func TestAdopt_WholePosition(t *testing.T) {
 				t.Fatalf("%s from %d: %+v, want end %d, start %d", old, first, info, a.end(), ld.l.Start())
 			}
 			ok(t, ld.holds(l))
+			durable := fsys.CrashClone(newRand(1), vfs.KeepNone())
+			if _, err := durable.Stat(l.dir); err != nil {
+				t.Fatalf("not durable under its name: %v", err)
+			}
+			names, err := fsys.ReadDir(testDir + "/" + asideDir)
+			if err != nil || len(names) != map[string]int{"none": 0, "lost": 2, "set aside before": 2}[old] { // and why
+				t.Fatalf("%s: aside: %v, %v", old, names, err)
+			}
 			if again, err := s.Adopt(testRange(0), 5, a); again != l || err != nil {
 				t.Fatalf("adopted again: %v", err)
 			}
@@ -190,6 +198,8 @@ func TestAdopt_Refusals(t *testing.T) {
 			if healthy {
 				_, err = s.Adopt(testRange(0), 5, change(func(a *Adoption) { a.Replaces = 3 }))
 				ok(t, err)
+				_, _, err = l.AppendLead(99, plainBatch(1, 10, 1))
+				wantErr(t, err, vtop.ErrClosed)
 			}
 		})
 	}
@@ -246,6 +256,12 @@ func TestAdopt_FailsAndGoesOn(t *testing.T) {
 		}
 		if err != nil {
 			wantErr(t, err, vtop.ErrStorage)
+			if infos := s.Stagings(); len(infos) == 1 && infos[0].Committed { // nobody takes it away now
+				removed, err := s.SweepStaging(func(vtop.Range) bool { return false })
+				if _, staged := s.Stage(testRange(0)); err != nil || len(removed) != 0 || !errors.Is(staged, vtop.ErrNotReady) {
+					t.Fatalf("step %d: removed %v, %v, staged %v", step, removed, err, staged)
+				}
+			}
 			for _, info := range s.List() {
 				if info.State == StateHealthy {
 					t.Fatalf("step %d: %+v after a refused adoption", step, info)
@@ -285,4 +301,53 @@ func TestAdopt_LeavesNoStageFile(t *testing.T) {
 			t.Fatalf("left: %v", names)
 		}
 	}
+}
+
+// What is staged beyond the adoption, whole or half, is no part of it.
+func TestAdopt_OnlyWhatIsNamed(t *testing.T) {
+	ld := newLeader(t, 250)
+	fsys := vfs.NewCrashFS(2)
+	s := openStore(t, fsys)
+	g := mustStage(t, s)
+	a := ld.adoption(t)
+	for _, w := range ld.all[:4] {
+		ok(t, ld.transfer(g, w, 0))
+	}
+	ld.begin(t, g, ld.all[4])
+	a.Segments = a.Segments[:2]
+	l, err := s.Adopt(testRange(0), 5, a)
+	ok(t, err)
+	names, err := fsys.ReadDir(l.dir)
+	ok(t, err)
+	for _, name := range names {
+		if base, ok := parseFileName(name, logSuffix); ok && base >= a.end() {
+			t.Fatalf("left: %v", names)
+		}
+		if base, ok := parseFileName(name, manifestSuffix); ok && base >= a.end() {
+			t.Fatalf("left: %v", names)
+		}
+	}
+	if l.End() != a.end() {
+		t.Fatalf("end %d, want %d", l.End(), a.end())
+	}
+	ok(t, ld.catchUp(l))
+	l = openStore(t, fsys.CrashClone(newRand(1), vfs.KeepNone())).Get(testRange(0))
+	ok(t, l.Err())
+	ok(t, ld.holds(l))
+}
+
+// The durable mark is the adopted end from the first moment: an adopted segment that vanishes with its manifest is missed
+// (I10).
+func TestAdopt_MarkIsTheEnd(t *testing.T) {
+	ld := newLeader(t, 130)
+	fsys := vfs.NewCrashFS(2)
+	s := openStore(t, fsys)
+	l, err := ld.repair(s, 5, ld.adoption(t))
+	ok(t, err)
+	after := fsys.CrashClone(newRand(1), vfs.KeepNone())
+	last := ld.all[len(ld.all)-1]
+	for _, suffix := range []string{logSuffix, manifestSuffix} {
+		ok(t, after.Remove(l.path(last.Base, suffix)))
+	}
+	wantErr(t, openStore(t, after).Get(testRange(0)).Err(), vtop.ErrReplicaLost)
 }

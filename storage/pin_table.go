@@ -41,6 +41,8 @@ type pin struct {
 	began, used time.Duration
 	ended       bool
 	growing     bool
+	// until is the end beyond which it does not grow; 0 while none is known.
+	until vtop.Offset
 	// refused says why a segment could not be taken that the pin grew by; from is its base.
 	refused error
 	from    vtop.Offset
@@ -83,7 +85,7 @@ func (t *pinTable) begin(s *Store, l *Log, spec PinSpec, snapshot Pinned) (*pin,
 	return p, nil
 }
 
-// hold opens a segment for a pin. Under the log's opMu, so that its files are there.
+// hold opens a segment for a pin, unless that was bounded below it meanwhile. Under the log's opMu, so that its files are there.
 func (t *pinTable) hold(l *Log, p *pin, info SegmentInfo) error {
 	if err := t.reserve(info.Bytes); err != nil {
 		return fmt.Errorf("range %s segment %d: %w", l.rng, info.Base, err)
@@ -94,13 +96,17 @@ func (t *pinTable) hold(l *Log, p *pin, info SegmentInfo) error {
 		seg.manifest, err = l.store.fs.Open(l.path(info.Base, manifestSuffix))
 	}
 	t.mu.Lock()
-	if err == nil && !p.ended {
+	beyond := p.until > 0 && info.End > p.until
+	if err == nil && !p.ended && !beyond {
 		p.segs[info.Base] = seg
 		t.mu.Unlock()
 		return nil
 	}
 	t.giveBackLocked(info.Bytes)
-	gone := t.goneLocked(p.id)
+	var gone error
+	if p.ended {
+		gone = t.goneLocked(p.id)
+	}
 	t.mu.Unlock()
 	seg.close()
 	if err != nil {
@@ -150,22 +156,20 @@ func (t *pinTable) grow(l *Log, info SegmentInfo) {
 func (t *pinTable) list(p *pin, info SegmentInfo) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if !p.growing || p.ended {
+	if !p.growing || p.ended || p.until > 0 && info.End > p.until {
 		return false
 	}
 	p.snapshot.Segments = append(p.snapshot.Segments, info)
 	return true
 }
 
+// settle bounds a pin, and lists what it has if that is all.
 func (t *pinTable) settle(p *pin, end vtop.Offset) (Pinned, error) {
 	t.mu.Lock()
+	beyond := t.boundLocked(p, end)
 	reached := p.snapshot.Base
-	keep := 0
-	for _, seg := range p.snapshot.Segments {
-		if seg.End <= end {
-			reached = seg.End
-			keep++
-		}
+	if n := len(p.snapshot.Segments); n > 0 {
+		reached = p.snapshot.Segments[n-1].End
 	}
 	var err error
 	switch {
@@ -175,28 +179,33 @@ func (t *pinTable) settle(p *pin, end vtop.Offset) (Pinned, error) {
 		err = p.refused
 	case reached < end:
 		err = fmt.Errorf("pin %d of range %s: %w: sealed up to %d, want %d", p.id, p.log.rng, vtop.ErrNotReady, reached, end)
-	}
-	if err != nil {
-		t.mu.Unlock()
-		if !errors.Is(err, vtop.ErrNotReady) {
-			t.end(p, err.Error())
-		}
-		return Pinned{}, err
-	}
-	p.growing = false
-	p.snapshot.Segments = p.snapshot.Segments[:keep]
-	var beyond []*pinnedSegment
-	for base, seg := range p.segs {
-		if base >= end {
-			delete(p.segs, base)
-			beyond = append(beyond, t.dropLocked(seg)...)
-		}
+	default:
+		p.growing = false
 	}
 	out := p.snapshot
 	out.Segments = slices.Clone(out.Segments)
 	t.mu.Unlock()
 	closePinned(beyond)
+	if err != nil {
+		if !errors.Is(err, vtop.ErrNotReady) {
+			t.end(p, err.Error())
+		}
+		return Pinned{ID: p.id}, err
+	}
 	return out, nil
+}
+
+// boundLocked lets go of what a pin holds beyond an end, and lets it not grow beyond.
+func (t *pinTable) boundLocked(p *pin, end vtop.Offset) (free []*pinnedSegment) {
+	p.until = end
+	p.snapshot.Segments = slices.DeleteFunc(p.snapshot.Segments, func(seg SegmentInfo) bool { return seg.End > end })
+	for base, seg := range p.segs {
+		if base >= end {
+			delete(p.segs, base)
+			free = append(free, t.dropLocked(seg)...)
+		}
+	}
+	return free
 }
 
 // touch finds a pin and counts a use of it.

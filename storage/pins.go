@@ -92,8 +92,8 @@ type PinInfo struct {
 // unlinks meanwhile. It holds files and not retention: nothing waits for it. It ends with Unpin, after Options.PinIdle
 // without use, when the disk is full and it keeps unlinked bytes, or with the process, which leaves nothing on disk.
 //
-// A leader that seals for a repair calls Pin with Growing, CloseTail, waits until the segment is catalogued and sealed,
-// and calls SettlePin: no retention can come between.
+// A leader that seals for a repair calls Pin with Growing, CloseTail, and then SettlePin with the closed end until the segment
+// is catalogued and sealed: no retention can come between.
 //
 // Errors: *PinLimitError, vtop.ErrUnknownRange, ErrFenced (another replica id), ErrReplicaLost, ErrDamaged (quarantined, or
 // the producer state at the base cannot be read), ErrStorage.
@@ -136,9 +136,10 @@ func (s *Store) Pin(spec PinSpec) (Pinned, error) {
 	return out, nil
 }
 
-// SettlePin ends the growing of a pin at a segment end: what it took beyond is let go, and the answer lists the sealed
-// segments up to there. vtop.ErrNotReady, with the pin as it was, if not all below end is sealed yet; a *PinLimitError or
-// vtop.ErrStorage, and the pin is gone, if a segment could not be taken when it was sealed; ErrPinGone.
+// SettlePin bounds a growing pin at a segment end, the first time it is called: what it took beyond is let go, and from then
+// on nothing beyond is taken. When all below end is sealed, the pin grows no more and the answer lists the sealed segments up to
+// there. Until then it is vtop.ErrNotReady, with the pin's id: ask again. An end is not raised by a later call. Other errors
+// end the pin: *PinLimitError or vtop.ErrStorage, if a segment could not be taken when it was sealed; ErrPinGone.
 func (s *Store) SettlePin(id PinID, end vtop.Offset) (Pinned, error) {
 	p, err := s.pins.touch(id)
 	if err != nil {

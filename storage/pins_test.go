@@ -144,6 +144,11 @@ func TestPin_GrowsUntilSettled(t *testing.T) {
 	if left := ld.l.sealedPrefix(); len(left) != 0 {
 		t.Fatalf("retention left %+v", left)
 	}
+	for _, seg := range ld.s.pins.byID[p.ID].segs { // I13: it is bounded from the first question on
+		if seg.info.End > closed.End {
+			t.Fatalf("segment %d is held, beyond %d", seg.info.Base, closed.End)
+		}
+	}
 	got, err := ld.s.SettlePin(p.ID, closed.End)
 	ok(t, err)
 	at := vtop.Offset(0)

@@ -1,6 +1,7 @@
 package storage
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/vtop-log/vtop"
@@ -160,4 +161,74 @@ func TestReplaceSegment_Refusals(t *testing.T) {
 	wantErr(t, s.ReplaceSegment(testRange(0), ld.all[1].Base, ld.all[1].Root, g), vtop.ErrDamaged)
 	ok(t, l.Lose("test"))
 	wantErr(t, s.ReplaceSegment(testRange(0), ld.all[1].Base, ld.all[1].Root, g), vtop.ErrReplicaLost)
+}
+
+// Adjacent segments are missing with their manifests, so that nothing is known of the producer state between them: a power
+// cut at any call of the replacement leaves holes, never a lost replica (I10), and the rest can be replaced from there.
+func TestCrashSweep_ReplaceMissing(t *testing.T) {
+	ld := newLeader(t, 250)
+	missing := ld.all[1:4]
+	for seed := range uint64(4) {
+		fsys := vfs.NewCrashFS(seed)
+		s, l := sealedFollower(t, fsys, ld)
+		ok(t, s.Close())
+		for _, w := range missing {
+			for _, suffix := range []string{logSuffix, indexSuffix, producerSuffix, manifestSuffix} {
+				_ = fsys.Remove(l.path(w.Base, suffix))
+			}
+		}
+		ok(t, fsys.Remove(l.path(missing[len(missing)-1].End, producerSuffix)))
+		ok(t, fsys.SyncDir(l.dir))
+		s = openStore(t, fsys)
+		l = s.Get(testRange(0))
+		rng := newRand(seed)
+		var failed error
+		fsys.SetHook(func(op vfs.Op) error {
+			if failed == nil && op.Kind.Changes() {
+				if err := fillAll(ld, fsys.CrashClone(rng, vfs.AnyPolicy(rng)), missing); err != nil {
+					failed = fmt.Errorf("power cut before %v: %w", op, err)
+				}
+			}
+			return nil
+		})
+		for _, i := range rng.Perm(len(missing)) {
+			g := mustStage(t, s)
+			ok(t, ld.transfer(g, missing[i], 0))
+			ok(t, s.ReplaceSegment(testRange(0), missing[i].Base, missing[i].Root, g))
+		}
+		fsys.SetHook(nil)
+		if failed != nil {
+			t.Fatalf("seed %d: %v", seed, failed)
+		}
+		ok(t, ld.holds(l))
+	}
+}
+
+// fillAll opens what a power cut left and replaces what is missing.
+func fillAll(ld *leader, fsys vfs.FS, missing []Want) error {
+	s, err := tryOpen(fsys)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	l := s.Get(testRange(0))
+	if err := l.Err(); err != nil {
+		return err
+	}
+	for _, w := range missing {
+		g, err := s.Stage(testRange(0))
+		if err != nil {
+			return err
+		}
+		if err := ld.transfer(g, w, 0); err != nil {
+			return err
+		}
+		if err := s.ReplaceSegment(testRange(0), w.Base, w.Root, g); err != nil {
+			return err
+		}
+	}
+	if info := l.Info(); info.State != StateHealthy {
+		return fmt.Errorf("%+v", info)
+	}
+	return ld.holds(l)
 }

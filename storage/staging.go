@@ -1,6 +1,7 @@
 package storage
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -33,6 +34,9 @@ type Staging struct {
 	rng   vtop.Range
 	dir   string
 	log   hclog.Logger
+	// stopped ends with the staging, and with it whoever reads for long.
+	stopped context.Context
+	stop    context.CancelFunc
 
 	// mu is never held across I/O. It comes after stagedSegment.io.
 	mu     sync.Mutex
@@ -91,7 +95,9 @@ func (s *Store) Stage(r vtop.Range) (*Staging, error) {
 	if _, err := s.fs.Stat(filepath.Join(g.dir, metaName)); err == nil {
 		return nil, fmt.Errorf("staging of range %s: %w: its adoption was committed and is to be finished first", r, vtop.ErrNotReady)
 	}
+	g.stopped, g.stop = context.WithCancel(context.Background())
 	if err := g.open(); err != nil {
+		g.stop()
 		return nil, fmt.Errorf("staging of range %s: %w: %w", r, vtop.ErrStorage, err)
 	}
 	s.stagings[r] = g
@@ -300,6 +306,7 @@ func (g *Staging) Close() error {
 func (g *Staging) close() {
 	g.mu.Lock()
 	g.closed = true
+	g.stop()
 	segs := make([]*stagedSegment, 0, len(g.segs))
 	for _, seg := range g.segs {
 		segs = append(segs, seg)

@@ -31,6 +31,10 @@ func (g *Staging) TakeLocal(ctx context.Context, bytesPerSecond int64, wants []W
 	if err != nil {
 		return nil, fmt.Errorf("staging of range %s: %w: %w", g.rng, vtop.ErrStorage, err)
 	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	stop := context.AfterFunc(g.stopped, func() { cancel(fmt.Errorf("staging of range %s: %w", g.rng, vtop.ErrClosed)) })
+	defer stop()
 	pace := newPacer(bytesPerSecond)
 	for _, want := range wants {
 		done, err := g.takeLocal(ctx, pace, dirs, want)

@@ -286,8 +286,16 @@ func TestStaging_TakeLocal(t *testing.T) {
 			if len(taken) != 2 || taken[0] != ld.all[0].Base || taken[1] != ld.all[3].Base {
 				t.Fatalf("took %v", taken)
 			}
+			other := ld.all[0]
+			other.Root[0]++
+			if wrong, err := g.TakeLocal(bg, 0, []Want{other}); err != nil || len(wrong) != 0 {
+				t.Fatalf("another root: took %v, %v", wrong, err)
+			}
 			again, err := g.TakeLocal(bg, 0, ld.all[:1])
 			if err != nil || len(again) != 1 {
+				t.Fatalf("again: %v, %v", again, err)
+			}
+			if again, err = g.TakeLocal(bg, 0, ld.all[:1]); err != nil || len(again) != 1 { // it is staged
 				t.Fatalf("again: %v, %v", again, err)
 			}
 			if now := listing(t, fsys, testDir+"/aside") + listing(t, fsys, testDir+"/ranges"); now != old {
@@ -323,6 +331,19 @@ func TestStaging_TakeLocalStopsAndCopies(t *testing.T) {
 	if names, _ := fsys.ReadDir(g.dir); strings.Join(names, " ") != stageName {
 		t.Fatalf("left: %v", names)
 	}
+	// Closing ends a search that reads slowly; it does not wait for it.
+	linked := vfs.NewGate(vfs.On(vfs.OpLink, "*"))
+	fsys.SetHook(linked.Hook)
+	ended := make(chan error)
+	go func() {
+		_, err := g.TakeLocal(bg, 1, ld.all)
+		ended <- err
+	}()
+	<-linked.Arrived()
+	linked.Open()
+	ok(t, g.Close())
+	wantErr(t, <-ended, vtop.ErrClosed)
+	g = mustStage(t, s)
 	fsys.SetHook(vfs.Fail(vfs.On(vfs.OpLink, "*"), syscall.EPERM))
 	taken, err := g.TakeLocal(bg, 0, ld.all)
 	if err != nil || len(taken) != 4 {

@@ -75,10 +75,7 @@ func (q *latestSearch) segment(s *segment) error {
 	case first > last, first > 0 && x[last].maxTime == x[first-1].maxTime:
 		return q.scan(lo, hi)
 	}
-	if err := q.scan(lo, x[first].offset); err != nil {
-		return err
-	}
-	latest := x[last].maxTime
+	latest := x[last].maxTime // and later than all that is before first
 	at := sort.Search(len(x), func(i int) bool { return x[i].maxTime >= latest })
 	q.take(latest, x[at].offset)
 	return q.scan(blockEnd(last), hi)
