@@ -73,6 +73,7 @@ func (n *Node) extend(sent time.Duration) {
 func (n *Node) health() liveness.Health {
 	return liveness.Health{
 		Incarnation: n.who.Self().Incarnation,
+		FreeBytes:   n.freeBytes(),
 		DiskStalled: n.disk.Stalled(),
 		DiskFailing: n.disk.Failing(),
 		NoSpace:     errors.Is(n.store.Admits(), vtop.ErrNoSpace),
@@ -80,9 +81,19 @@ func (n *Node) health() liveness.Health {
 	}
 }
 
+// freeBytes of the data disk; 0 if it can't be learned.
+func (n *Node) freeBytes() uint64 {
+	free, _, err := n.cfg.FS.Free(n.cfg.DataDir)
+	if err != nil {
+		return 0
+	}
+	return free
+}
+
 func (n *Node) beat() *peerpb.Beat {
 	h := n.health()
 	return &peerpb.Beat{
+		FreeBytes:     n.freeBytes(),
 		DiskOk:        !h.DiskFailing,
 		DiskStalledMs: uint32(min(h.DiskStalled, time.Hour) / time.Millisecond),
 		NoSpace:       h.NoSpace,

@@ -35,6 +35,14 @@ func (n *Node) CreateTopic(ctx context.Context, name string, ranges int32, repli
 	return id, out.Err()
 }
 
+// ReplicasFor is the number of replicas that a topic gets which asks for this many; 0 asks for the default.
+func (n *Node) ReplicasFor(asked int) int {
+	if asked > 0 {
+		return asked
+	}
+	return max(1, min(int(n.cfg.DefaultReplicas), activeNodes(n.State()), fsm.MaxReplicas))
+}
+
 // DeleteTopic deletes one life of a topic.
 func (n *Node) DeleteTopic(ctx context.Context, id vtop.TopicID) error {
 	return n.propose(ctx, &fsm.DeleteTopic{ID: id, At: time.Now().UnixMilli()})
@@ -79,13 +87,8 @@ func (n *Node) assign(ctx context.Context, ranges, replicas int) ([][]vtop.NodeN
 	ctx, cancel := context.WithTimeout(ctx, assignWait)
 	defer cancel()
 	for {
-		state := n.State()
-		sites := n.sites(state)
-		want := replicas
-		if want == 0 {
-			want = max(1, min(int(n.cfg.DefaultReplicas), activeNodes(state), fsm.MaxReplicas))
-		}
-		placed, err := placement.Assign(sites, ranges, want)
+		sites := n.sites(n.State())
+		placed, err := placement.Assign(sites, ranges, n.ReplicasFor(replicas))
 		var few *placement.TooFewNodesError
 		if !errors.As(err, &few) {
 			return placed, err

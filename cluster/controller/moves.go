@@ -25,6 +25,9 @@ func (c *Controller) balance(ctx context.Context, state *fsm.State, nodes []plac
 	limit := max(1, state.RangeCount()/20)
 	var away []needy
 	for r := range state.Ranges() {
+		if r.GrantReason == transferReason {
+			continue // somebody wanted it there
+		}
 		if r.Started && len(r.Preferred) > 0 && r.Preferred[0] != r.Lease.Holder && home[r.Preferred[0]] {
 			away = append(away, needy{r: r, reason: "returns to its preferred node"})
 		}
@@ -46,6 +49,9 @@ func (c *Controller) balance(ctx context.Context, state *fsm.State, nodes []plac
 		c.propose(ctx, moves, reasons, ends)
 	}
 }
+
+// transferReason marks a lease that an operator moved. It stays there until its holder fails.
+const transferReason = "transfer asked for"
 
 // TransferError says why a lease can't move to a node.
 type TransferError struct {
@@ -87,7 +93,7 @@ func (c *Controller) Transfer(ctx context.Context, id vtop.Range, to vtop.NodeNa
 		return r.Lease.Epoch, nil
 	}
 	cmd := &fsm.GrantLeases{At: time.Now().UnixMilli(), Items: []fsm.Grant{{
-		Range: id, Holder: to, Incarnation: n.Incarnation, Expected: r.LastEpoch, Reason: "transfer asked for",
+		Range: id, Holder: to, Incarnation: n.Incarnation, Expected: r.LastEpoch, Reason: transferReason,
 	}}}
 	out, err := c.cfg.Quorum.Propose(ctx, cmd)
 	if err != nil {

@@ -75,10 +75,15 @@ func (f *Face) ServeHealthz(w http.ResponseWriter, _ *http.Request) {
 	_, _ = fmt.Fprintln(w, "ok")
 }
 
-// ServeReadyz answers 200 once the node has joined, has caught up and takes part; else 503 and what it waits for.
+// ServeReadyz answers 200 once the node has joined, has caught up and knows a Raft leader; else 503 and what it waits for.
 func (f *Face) ServeReadyz(w http.ResponseWriter, _ *http.Request) {
-	if _, err := f.ready(); err != nil {
+	n, err := f.ready()
+	if err != nil {
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		return
+	}
+	if _, ok := n.RaftLeader(); !ok {
+		http.Error(w, "no Raft leader is known: a majority of the Raft voters must run and reach one another", http.StatusServiceUnavailable)
 		return
 	}
 	_, _ = fmt.Fprintln(w, "ready")

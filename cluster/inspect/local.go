@@ -71,8 +71,17 @@ func verdictOf(n *cluster.Node, name vtop.NodeName) adminapi.LocalVerdict {
 	return adminapi.LocalVerdict{
 		Node: string(name), Alive: v.Alive, Reason: v.Reason, SilentMS: v.SilentFor.Milliseconds(),
 		DiskStalledMS: v.Health.DiskStalled.Milliseconds(), DiskFailing: v.Health.DiskFailing, NoSpace: v.Health.NoSpace,
-		FreeBytes: int64(v.Health.FreeBytes),
+		FreeBytes: freeBytes(v.Health.FreeBytes),
 	}
+}
+
+// freeBytes turns what a node could not learn, or never told, into unknown: a disk with nothing free at all is full long
+// before.
+func freeBytes(n uint64) int64 {
+	if n == 0 {
+		return adminapi.Unknown
+	}
+	return int64(n)
 }
 
 // localRange is this node's replica that the metadata counts on, and the other replicas if it leads.

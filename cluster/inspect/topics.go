@@ -61,7 +61,7 @@ func (f *Face) CreateTopic(ctx context.Context, req adminapi.CreateTopic) (*admi
 	if req.Ranges < 0 || req.Ranges > fsm.MaxRangesPerTopic || req.Replicas < 0 || req.Replicas > fsm.MaxReplicas {
 		return nil, adminapi.Errorf(adminapi.CodeInvalid, "%d ranges with %d replicas: want at most %d and %d", req.Ranges, req.Replicas, fsm.MaxRangesPerTopic, fsm.MaxReplicas)
 	}
-	if err := topicconfig.Validate(req.Config, max(req.Replicas, 1)); err != nil {
+	if err := topicconfig.Validate(req.Config, n.ReplicasFor(req.Replicas)); err != nil {
 		return nil, adminapi.Errorf(adminapi.CodeInvalid, "%v", err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -119,7 +120,29 @@ Exit codes: 0 done, 1 failed, 2 wrong usage or no answer, 3 refused or damaged.`
 	}
 	cmd.AddCommand(statusCommand(o), nodeCommand(o), topicCommand(o), leaseCommand(o), segmentCommand(o), certCommand(),
 		sealCommand(o), repairCommand(o), healCommand(o), scrubCommand(o), rangeCommand(o))
+	refuseStrays(cmd)
 	return cmd
+}
+
+// refuseStrays has every command that only groups others refuse a word that is none of them: printing help and ending
+// with 0 would look like success to a script.
+func refuseStrays(cmd *cobra.Command) {
+	for _, sub := range cmd.Commands() {
+		refuseStrays(sub)
+		if sub.Runnable() || !sub.HasSubCommands() {
+			continue
+		}
+		sub.RunE = func(c *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return c.Help()
+			}
+			text := fmt.Sprintf("unknown command %q for %q", args[0], c.CommandPath())
+			if near := c.SuggestionsFor(args[0]); len(near) > 0 {
+				text += "; did you mean " + strings.Join(near, " or ") + "?"
+			}
+			return usagef("%s", text)
+		}
+	}
 }
 
 func envOr(name, other string) string {

@@ -51,6 +51,9 @@ Exit code 0 if all are whole, 3 if one is damaged, 2 if a path could not be look
 			if err := o.print(cmd, out, func(w io.Writer) { drawVerified(w, out) }); err != nil {
 				return err
 			}
+			if len(out) == 0 {
+				return usagef("no segments below %s", strings.Join(args, ", "))
+			}
 			if damaged > 0 {
 				return &exitError{exitRefused, fmt.Errorf("%d of %d segments are damaged: don't copy them; let the cluster replace them from a whole replica", damaged, len(out))}
 			}

@@ -8,10 +8,15 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/dustin/go-humanize"
+	"github.com/hashicorp/go-hclog"
 	"github.com/pelletier/go-toml/v2"
+
+	"github.com/vtop-log/vtop"
+	"github.com/vtop-log/vtop/transport/tlsid"
 )
 
 // config is all that an operator may set, from flags, environment (VTOP_*) and a file, in that order of weight.
@@ -90,8 +95,8 @@ func defaults() config {
 func (c *config) validate() error {
 	var errs []error
 	refuse := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
-	if c.NodeID == "" || len(c.NodeID) > 63 {
-		refuse("--node-id %q: want 1 to 63 characters that name this node alone", c.NodeID)
+	if err := tlsid.CheckName(vtop.NodeName(c.NodeID)); err != nil || len(c.NodeID) > 63 {
+		refuse("--node-id %q: want 1 to 63 characters that name this node alone and fit into a certificate (%v)", c.NodeID, err)
 	}
 	for _, a := range []struct{ flag, bind, advertise string }{
 		{"kafka", c.KafkaAddr, c.KafkaAdvertise}, {"peer", c.PeerAddr, c.PeerAdvertise},
@@ -138,6 +143,12 @@ func (c *config) validate() error {
 	if c.PinIdle < duration(time.Second) {
 		refuse("--pin-idle %s: want 1s or more: a transfer pauses now and then", c.PinIdle)
 	}
+	if hclog.LevelFromString(c.LogLevel) == hclog.NoLevel {
+		refuse("--log-level %q: want trace, debug, info, warn or error", c.LogLevel)
+	}
+	if c.HealAfter < duration(time.Second) || c.NodeTimeout < duration(500*time.Millisecond) || c.DiskStallLimit < duration(time.Second) {
+		refuse("--heal-after %s, --node-timeout %s, --disk-stall-limit %s: want at least 1s, 500ms, 1s", c.HealAfter, c.NodeTimeout, c.DiskStallLimit)
+	}
 	if c.LogFormat != "text" && c.LogFormat != "json" {
 		refuse("--log-format %q: want text or json", c.LogFormat)
 	}
@@ -148,9 +159,12 @@ func (c *config) validate() error {
 }
 
 func checkAddress(bind, advertise string) error {
-	host, _, err := net.SplitHostPort(bind)
+	host, port, err := net.SplitHostPort(bind)
 	if err != nil {
 		return fmt.Errorf("want HOST:PORT: %w", err)
+	}
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+		return fmt.Errorf("port %q: want 1 to 65535", port)
 	}
 	if ip := net.ParseIP(host); advertise == "" && (host == "" || ip != nil && ip.IsUnspecified()) {
 		return errors.New("listens on every address, so others need its -advertise address")

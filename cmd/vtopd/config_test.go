@@ -83,6 +83,10 @@ func TestLoad_RefusalsSayWhatToDo(t *testing.T) {
 		"a duration that is none, from the environment": {nil, map[string]string{"VTOP_LEASE_TIME": "soon"}, "VTOP_LEASE_TIME"},
 		"a port that is missing":                        {[]string{"--admin-addr", "localhost"}, nil, "HOST:PORT"},
 		"a gossip key of an odd length":                 {[]string{"--gossip-key", "c2hvcnQ="}, nil, "16, 24 or 32 bytes"},
+		"a port that is none":                           {[]string{"--kafka-addr", "127.0.0.1:99999"}, nil, "65535"},
+		"a level nobody logs at":                        {[]string{"--log-level", "loud"}, nil, "trace, debug"},
+		"a name no certificate holds":                   {[]string{"--node-id", "a/b"}, nil, "certificate"},
+		"healing before anyone looks":                   {[]string{"--heal-after", "1ms"}, nil, "--heal-after"},
 		"a log format nobody reads":                     {[]string{"--log-format", "xml"}, nil, "text or json"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -89,10 +89,11 @@ func runDev(ctx context.Context, out io.Writer, dataDir string, count int) error
 		return fmt.Errorf("own executable: %w", err)
 	}
 	group, ctx := errgroup.WithContext(ctx)
+	go func() {
+		<-ctx.Done()
+		fmt.Fprintln(out, "stopping")
+	}()
 	for _, n := range nodes {
-		if err := os.MkdirAll(n.dir, 0o750); err != nil {
-			return err
-		}
 		group.Go(func() error { return n.supervise(ctx, out, exe, nodes) })
 	}
 	group.Go(func() error {
@@ -143,8 +144,12 @@ func (n *devNode) args(nodes []*devNode) []string {
 
 // supervise runs the node until ctx ends, starting it again whenever it dies. A usage error is final.
 func (n *devNode) supervise(ctx context.Context, out io.Writer, exe string, nodes []*devNode) error {
-	for {
-		err := n.runOnce(ctx, exe, n.args(nodes))
+	for first := true; ; first = false {
+		err := n.runOnce(ctx, exe, n.args(nodes), func(pid int) {
+			if !first {
+				fmt.Fprintf(out, "node %s started again, pid %d\n", n.name, pid)
+			}
+		})
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
@@ -152,7 +157,7 @@ func (n *devNode) supervise(ctx context.Context, out io.Writer, exe string, node
 		if errors.As(err, &exit) && exit.ExitCode() == exitUsage {
 			return fmt.Errorf("node %s refused its settings; see %s", n.name, n.logPath())
 		}
-		fmt.Fprintf(out, "node %s (pid %d) ended: %v; starting it again in %s\n", n.name, n.currentPID(), err, devRestartPause)
+		fmt.Fprintf(out, "node %s (pid %d) ended: %s; starting it again in %s\n", n.name, n.currentPID(), endText(err), devRestartPause)
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
@@ -161,9 +166,20 @@ func (n *devNode) supervise(ctx context.Context, out io.Writer, exe string, node
 	}
 }
 
+// endText says how a process ended.
+func endText(err error) string {
+	if err == nil {
+		return "stopped as asked"
+	}
+	return err.Error()
+}
+
 func (n *devNode) logPath() string { return filepath.Join(n.dir, "vtopd.log") }
 
-func (n *devNode) runOnce(ctx context.Context, exe string, args []string) error {
+func (n *devNode) runOnce(ctx context.Context, exe string, args []string, started func(pid int)) error {
+	if err := os.MkdirAll(n.dir, 0o750); err != nil {
+		return err
+	}
 	logFile, err := os.OpenFile(n.logPath(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o640)
 	if err != nil {
 		return err
@@ -180,6 +196,7 @@ func (n *devNode) runOnce(ctx context.Context, exe string, args []string) error 
 	n.mu.Lock()
 	n.pid = cmd.Process.Pid
 	n.mu.Unlock()
+	started(cmd.Process.Pid)
 	return cmd.Wait()
 }
 

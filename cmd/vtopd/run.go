@@ -59,7 +59,7 @@ func run(ctx context.Context, c config) error {
 func newLogger(c config) hclog.Logger {
 	return hclog.New(&hclog.LoggerOptions{
 		Name: "vtopd", Level: hclog.LevelFromString(c.LogLevel), JSONFormat: c.LogFormat == "json", Output: os.Stderr,
-		TimeFormat: "2006-01-02T15:04:05.000Z07:00",
+		TimeFormat: "2006-01-02T15:04:05.000Z07:00", Exclude: newRepeats(time.Now).exclude,
 	})
 }
 
@@ -219,7 +219,7 @@ func (d *daemon) openKafka() error {
 	d.serving = make(chan error, 1)
 	d.kafka.Store(server)
 	go func() { d.serving <- server.Serve(l) }()
-	d.log.Info("serving Kafka clients", "addr", l.Addr())
+	d.log.Info("listening for Kafka clients", "addr", l.Addr())
 	return nil
 }
 
