@@ -14,6 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/vtop-log/vtop"
+	"github.com/vtop-log/vtop/cluster/repair"
 	"github.com/vtop-log/vtop/fsm"
 	"github.com/vtop-log/vtop/storage"
 	"github.com/vtop-log/vtop/storage/vfs"
@@ -35,6 +36,7 @@ type cluster struct {
 	nodes  map[vtop.NodeName]*node // written by the test's goroutine under nodesMu
 	topic  vtop.TopicID
 	tune   func(vtop.NodeName, *Config)
+	runs   bool // repair jobs are carried out
 	store  func(vtop.NodeName, *storage.Options)
 	fs     map[vtop.NodeName]vfs.FS
 	dirs   map[vtop.NodeName]string
@@ -52,6 +54,7 @@ type node struct {
 	dialer  *transport.Dialer
 	client  *transport.Client
 	engine  *Engine
+	runner  *repair.Runner // nil unless cluster.runs
 	self    transport.Self
 
 	stop chan struct{}
@@ -71,6 +74,9 @@ func withConfig(fn func(vtop.NodeName, *Config)) option { return func(c *cluster
 func withStore(fn func(vtop.NodeName, *storage.Options)) option {
 	return func(c *cluster) { c.store = fn }
 }
+
+// withRepairs has every node carry out the repair jobs to it.
+func withRepairs() option { return func(c *cluster) { c.runs = true } }
 func withCrashFS() option {
 	return func(c *cluster) {
 		for i, name := range c.names {
@@ -211,7 +217,7 @@ func (n *node) run() {
 	cfg := Config{
 		Self: n.name, Incarnation: n.self.Incarnation, Machine: n.machine, Store: n.store, Network: n,
 		Propose: n.propose, CaughtUp: func() bool { return n.machine.Applied() >= n.goal }, Log: n.c.log.Named(string(n.name)),
-		DutyInterval: -1, HealInterval: -1,
+		DutyInterval: -1, HealInterval: -1, RepairJobs: n.c.runs,
 	}
 	if n.c.tune != nil {
 		n.c.tune(n.name, &cfg)
@@ -224,6 +230,9 @@ func (n *node) run() {
 	n.mux.HandleStream(transport.Replication, n.engine.ServeStream)
 	n.wg.Add(1)
 	go n.apply()
+	if n.c.runs {
+		n.startRunner()
+	}
 }
 
 // apply is the node's Raft: it applies one command after another, unless the gate is shut.
@@ -287,6 +296,9 @@ func (n *node) end(abrupt bool) {
 	if abrupt {
 		n.dead.Store(true)
 		cancel()
+	}
+	if n.runner != nil {
+		n.runner.Close()
 	}
 	_ = n.engine.Close(ctx)
 	n.mux.Close()

@@ -110,7 +110,7 @@ func ordersOf(st *fsm.State) map[vtop.Range][]order {
 // leaving reports whether a voter is to go for a replica that a job has brought. One that came to the node later is not meant.
 func leaving(rep fsm.Replica, orders []order) bool {
 	for _, o := range orders {
-		if rep.Role == fsm.Voter && o.replace == rep.Node && rep.ID < o.replica {
+		if rep.Role == fsm.Voter && o.replace != "" && o.replace == rep.Node && rep.ID < o.replica {
 			return true
 		}
 	}
