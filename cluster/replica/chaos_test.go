@@ -17,12 +17,11 @@ import (
 // writer is one idempotent producer with a ledger of what was acknowledged. It sends a sequence number until it is
 // acknowledged, as a client does: to whoever leads, again and again, the same bytes.
 type writer struct {
-	c       *cluster
-	r       vtop.Range
-	id      int64
-	mu      sync.Mutex
-	acked   map[vtop.Offset]string
-	highest vtop.Epoch
+	c     *cluster
+	r     vtop.Range
+	id    int64
+	mu    sync.Mutex
+	acked map[vtop.Offset]string
 }
 
 // write sends value with sequence number seq until it is acknowledged or stop is closed.

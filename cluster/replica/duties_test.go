@@ -14,8 +14,6 @@ import (
 	"github.com/vtop-log/vtop/topicconfig"
 )
 
-func smallSegments(_ vtop.NodeName, o *storage.Options) { o.SegmentBytes = 4 << 10 }
-
 // fill produces about n bytes in batches of 1 KiB.
 func (n *node) fill(r vtop.Range, bytes int) {
 	for i := 0; i < bytes; i += 1 << 10 {

@@ -37,7 +37,6 @@ type cluster struct {
 	topic  vtop.TopicID
 	tune   func(vtop.NodeName, *Config)
 	runs   bool // repair jobs are carried out
-	store  func(vtop.NodeName, *storage.Options)
 	fs     map[vtop.NodeName]vfs.FS
 	dirs   map[vtop.NodeName]string
 
@@ -71,9 +70,6 @@ type node struct {
 type option func(*cluster)
 
 func withConfig(fn func(vtop.NodeName, *Config)) option { return func(c *cluster) { c.tune = fn } }
-func withStore(fn func(vtop.NodeName, *storage.Options)) option {
-	return func(c *cluster) { c.store = fn }
-}
 
 // withRepairs has every node carry out the repair jobs to it.
 func withRepairs() option { return func(c *cluster) { c.runs = true } }
@@ -164,9 +160,6 @@ func (c *cluster) start(name vtop.NodeName) *node {
 	n := &node{c: c, name: name, stop: make(chan struct{}), cut: map[vtop.NodeName]bool{}}
 	n.machine = fsm.New(fsm.Options{})
 	opt := storage.Options{Fence: n.machine.Leases(), Log: c.log.Named(string(name)), Reserve: 1, TickInterval: -1, ZeroStepBytes: 64 << 10, OpenFiles: 64}
-	if c.store != nil {
-		c.store(name, &opt)
-	}
 	var err error
 	if n.store, err = storage.Open(c.fs[name], c.dirs[name], opt); err != nil {
 		c.t.Fatalf("open store of %s: %v", name, err)
