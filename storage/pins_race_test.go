@@ -48,6 +48,9 @@ func TestPin_RepairsAgainstRetention(t *testing.T) {
 	wait.Go(func() {
 		for i := uint64(0); ctx.Err() == nil; i++ {
 			_, _, err := l.AppendLead(1, plainBatch(1, 200, i))
+			if errors.Is(err, vtop.ErrOverloaded) {
+				err = l.Flush(ctx)
+			}
 			if i%40 == 0 {
 				err = errors.Join(err, sealAndReclaim(l))
 			}

@@ -144,7 +144,7 @@ func TestStaging_RefusesWhatDoesNotVerify(t *testing.T) {
 
 // The same segment under another root takes the place of what was staged, whole or half.
 func TestStaging_AnotherRootReplaces(t *testing.T) {
-	ld, other := newLeader(t, 100), newLeader(t, 100)
+	ld := newLeader(t, 100)
 	for _, half := range []bool{true, false} {
 		s := openStore(t, vfs.NewCrashFS(2))
 		g := mustStage(t, s)
@@ -160,7 +160,7 @@ func TestStaging_AnotherRootReplaces(t *testing.T) {
 		for i := range 100 {
 			mustLead(t, fl, 1, plainBatch(1, 60, uint64(i)))
 		}
-		other = &leader{fs: fresh, s: fs, l: fl}
+		other := &leader{fs: fresh, s: fs, l: fl}
 		other.seal(t)
 		ok(t, other.transfer(g, other.all[0], 0))
 		segs := g.Segments()

@@ -29,8 +29,6 @@ type entry struct {
 	update fsm.RepairUpdate
 	// told is the progress that the state machine has, as far as is known here.
 	told fsm.RepairProgress
-	// fresh says that it has not been told anything.
-	fresh bool
 	// done takes the answer to a change of the step; nil if there is none under way.
 	done chan error
 }
