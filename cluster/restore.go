@@ -55,20 +55,25 @@ func follows(e *replica.Engine, r vtop.Range) repair.Following {
 	return repair.Following{HighWatermark: d.HighWatermark, Why: d.Why}
 }
 
-// allowTransfer is the transfer allowlist: the nodes of this cluster, those that drain too, each with the data directory that is
-// registered under its name; if Config.TransferAllow names some, only those.
+// allowTransfer is the transfer allowlist: see allowed.
 func (n *Node) allowTransfer(from transport.Caller) error {
 	if n.engine.Load() == nil || !n.meta.CaughtUp() {
 		return fmt.Errorf("%w: node %q does not know yet who is registered", vtop.ErrNotReady, n.cfg.Name)
 	}
-	node, ok := n.State().Node(from.Name)
+	return allowed(n.State(), n.cfg.TransferAllow, from.Self)
+}
+
+// allowed says whether a node may seal and copy from this one: the nodes of this cluster may, those that drain too, each with the
+// data directory that is registered under its name; if only names some, no others.
+func allowed(st *fsm.State, only []vtop.NodeName, from transport.Self) error {
+	node, ok := st.Node(from.Name)
 	switch {
 	case !ok || node.State == fsm.NodeGone:
 		return errors.New("it is no node of this cluster: join it first")
 	case node.Storage != from.Storage:
 		return fmt.Errorf("its data directory is %s, registered is %s: 'vtopctl node replace %s %s' admits it", from.Storage, node.Storage, from.Name, from.Name)
-	case len(n.cfg.TransferAllow) > 0 && !slices.Contains(n.cfg.TransferAllow, from.Name):
-		return fmt.Errorf("--transfer-allow names %v: add it there", n.cfg.TransferAllow)
+	case len(only) > 0 && !slices.Contains(only, from.Name):
+		return fmt.Errorf("--transfer-allow names %v: add it there", only)
 	}
 	return nil
 }
@@ -87,10 +92,10 @@ func (n *Node) scrub() {
 		return
 	}
 	for {
-		began := monotonic()
 		if n.rest(scrubPause) != nil { // not with the first moments of a start
 			return
 		}
+		began := monotonic()
 		bad := 0
 		for _, info := range n.store.List() {
 			for e := n.engine.Load(); e != nil && e.Pressure() > scrubCalm; {

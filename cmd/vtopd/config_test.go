@@ -87,6 +87,9 @@ func TestLoad_RefusalsSayWhatToDo(t *testing.T) {
 		"a level nobody logs at":                        {[]string{"--log-level", "loud"}, nil, "trace, debug"},
 		"a name no certificate holds":                   {[]string{"--node-id", "a/b"}, nil, "certificate"},
 		"healing before anyone looks":                   {[]string{"--heal-after", "1ms"}, nil, "--heal-after"},
+		"a pin that any pause would end":                {[]string{"--pin-idle", "10ms"}, nil, "--pin-idle"},
+		"a rate beyond any disk":                        {[]string{"--scrub-rate", "2TiB"}, nil, "--scrub-rate"},
+		"an allowed node without a name":                {[]string{"--transfer-allow", strings.Repeat("n", 64)}, nil, "--transfer-allow"},
 		"a log format nobody reads":                     {[]string{"--log-format", "xml"}, nil, "text or json"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -95,5 +98,18 @@ func TestLoad_RefusalsSayWhatToDo(t *testing.T) {
 				t.Fatalf("got %v, want it to name %q", err, c.want)
 			}
 		})
+	}
+}
+
+func TestLoad_SettingsOfRepair(t *testing.T) {
+	c, err := loadArgs(t, map[string]string{"VTOP_TRANSFER_ALLOW": "n1, n2", "VTOP_SCRUB_RATE": "0"}, "--repair-rate", "50MB")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(c.TransferAllow, []string{"n1", "n2"}) || c.ScrubRate != 0 || c.RepairRate != 50_000_000 || c.PinIdle != duration(2*time.Minute) {
+		t.Fatalf("got %+v", c)
+	}
+	if d := defaults(); d.ScrubRate == 0 || len(d.TransferAllow) != 0 || d.RepairRate != 0 {
+		t.Fatalf("defaults %+v", d)
 	}
 }
