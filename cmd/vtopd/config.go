@@ -228,7 +228,14 @@ func (d *duration) UnmarshalText(b []byte) error {
 // size is a number of bytes written as people write it ("1GiB"). 0 leaves the choice to vtopd.
 type size uint64
 
-func (s size) String() string { return humanize.IBytes(uint64(s)) }
+// String gives a form that is read back as the same number.
+func (s size) String() string {
+	text := humanize.IBytes(uint64(s))
+	if v, err := humanize.ParseBytes(text); err != nil || v != uint64(s) {
+		return strconv.FormatUint(uint64(s), 10)
+	}
+	return text
+}
 
 // Set implements pflag.Value.
 func (s *size) Set(text string) error { return s.UnmarshalText([]byte(text)) }
