@@ -4,6 +4,8 @@ package repair
 
 import (
 	"fmt"
+	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -59,11 +61,11 @@ func TestBehind_RetentionPassedTheLogEndAndNoTraffic(t *testing.T) {
 // firstBase is the base of the first segment on the node's disk.
 func firstBase(t *testing.T, c *harness.Cluster, n *harness.Node) int64 {
 	t.Helper()
-	files := harness.SealedFiles(c.RangeDir("ledger", 0, n))
-	if len(files) == 0 {
-		t.Fatalf("no sealed segment on %s", n.Name)
+	files, err := filepath.Glob(filepath.Join(c.RangeDir("ledger", 0, n), "*.log"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no segment on %s: %v", n.Name, err)
 	}
-	return harness.SegmentBase(files[0])
+	return harness.SegmentBase(slices.Min(files))
 }
 
 const (

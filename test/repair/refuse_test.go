@@ -18,8 +18,9 @@ import (
 // Sealing an empty tail again seals nothing and tells the same end, before and after the lease moves. What was never
 // written is refused, and so is a stale epoch, with an unchanged directory (I3): exit 3, and the text says what to do.
 func TestSeal_TwiceNeverWrittenAndStaleEpoch(t *testing.T) {
-	c, spare := withSpare(t, harness.Options{}, 1)
-	createTopic(t, c, "empty", 1, 3)
+	c := harness.Start(t, harness.Options{Nodes: 3, Flags: base})
+	createTopic(t, c, "ledger", 1, 3)
+	createTopic(t, c, "empty", 1, 2)
 	acks := fill(t, c, 1, mib/2, 1024, 1)
 	first := seal(t, c, "ledger/0")
 	if first.SealedEnd != int64(len(acks)) || first.RecordsSealed != int64(len(acks)) || first.Segments != 1 {
@@ -41,7 +42,7 @@ func TestSeal_TwiceNeverWrittenAndStaleEpoch(t *testing.T) {
 	})
 	unchanged(t, c, "seal and repair of a range that was never written", func() {
 		refused(t, holder, []string{"never", "produce to the range"}, "seal", "empty/0")
-		refused(t, holder, []string{"never", "produce to the range"}, "repair", "empty/0", "--node", spare.Name, "--seal-tail")
+		refused(t, holder, []string{"never", "produce to the range"}, "repair", "empty/0", "--node", withoutReplica(t, c, "empty", 0).Name, "--seal-tail")
 	})
 	acks = append(acks, fill(t, c, 1, mib/4, 1024, after(acks))...)
 	c.VerifyLedger("ledger", acks)

@@ -95,10 +95,15 @@ func after(acks []harness.Ack) uint64 {
 	return last + 1
 }
 
-// replicasOf are the nodes with a replica of a range, the holder first.
+// replicasOf are the nodes with a replica of a range of the ledger, the holder first.
 func replicasOf(t testing.TB, c *harness.Cluster, index int32) []*harness.Node {
 	t.Helper()
-	holder, lease := c.Holder("ledger", index)
+	return replicaNodes(t, c, "ledger", index)
+}
+
+func replicaNodes(t testing.TB, c *harness.Cluster, topic string, index int32) []*harness.Node {
+	t.Helper()
+	holder, lease := c.Holder(topic, index)
 	out := []*harness.Node{holder}
 	for _, r := range lease.Replicas {
 		if r.Node != holder.Name {
@@ -108,21 +113,15 @@ func replicasOf(t testing.TB, c *harness.Cluster, index int32) []*harness.Node {
 	return out
 }
 
-// without is a node that runs and has no replica of a range.
+// without is a node that runs and has no replica of a range of the ledger.
 func without(t testing.TB, c *harness.Cluster, index int32) *harness.Node {
 	t.Helper()
-	has := replicasOf(t, c, index)
-next:
-	for _, n := range c.Running() {
-		for _, h := range has {
-			if n == h {
-				continue next
-			}
-		}
-		return n
-	}
-	t.Fatalf("every node has a replica of ledger/%d: %v", index, names(has))
-	return nil
+	return withoutReplica(t, c, "ledger", index)
+}
+
+func withoutReplica(t testing.TB, c *harness.Cluster, topic string, index int32) *harness.Node {
+	t.Helper()
+	return running(t, c, replicaNodes(t, c, topic, index)...)
 }
 
 func names(nodes []*harness.Node) string {
@@ -147,7 +146,7 @@ next:
 		}
 		return n
 	}
-	t.Fatal("no node runs")
+	t.Fatalf("no node runs beside %s", names(except))
 	return nil
 }
 
@@ -216,18 +215,22 @@ func sealed(t testing.TB, c *harness.Cluster, index int32, n *harness.Node, want
 	return files
 }
 
-// flip changes one bit of a file.
-func flip(t testing.TB, path string, at int64) {
+// flip changes one bit in the middle of a file.
+func flip(t testing.TB, path string) {
 	t.Helper()
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
+	info, err := f.Stat()
+	if err != nil {
+		t.Fatal(err)
+	}
 	var b [1]byte
-	_, err = f.ReadAt(b[:], at)
+	_, err = f.ReadAt(b[:], info.Size()/2)
 	b[0] ^= 0x10
 	if err == nil {
-		_, err = f.WriteAt(b[:], at)
+		_, err = f.WriteAt(b[:], info.Size()/2)
 	}
 	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
 		t.Fatal(err)
