@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
+	"fmt"
 	"net"
 	"slices"
 	"strings"
@@ -28,7 +30,12 @@ func (o *options) identity() (*tlsid.Identity, error) {
 	if o.tls.Cert == "" || o.tls.Key == "" || o.tls.CA == "" {
 		return nil, usagef("--tls-cert, --tls-key and --tls-ca go together: give all three or none")
 	}
-	return tlsid.Load(o.tls)
+	id, err := tlsid.Load(o.tls)
+	var stranger x509.UnknownAuthorityError
+	if errors.As(err, &stranger) {
+		return nil, &exitError{exitRefused, fmt.Errorf("%w: no node would take it: have the cluster's authority issue one with vtopctl cert issue NAME --operator", err)}
+	}
+	return id, err
 }
 
 // endpoints splits --endpoint.
