@@ -255,6 +255,12 @@ func TestStaging_Sweep(t *testing.T) {
 	if segs := mustStage(t, s).Segments(); len(segs) != 0 {
 		t.Fatalf("a staging that does not say whose it is is believed: %+v", segs)
 	}
+	ok(t, ld.transfer(mustStage(t, s), ld.all[0], 0))
+	ok(t, s.SetCluster(vtop.UUID{7}))
+	ok(t, mustStage(t, s).Close())
+	if segs := mustStage(t, s).Segments(); len(segs) != 0 {
+		t.Fatalf("a staging of another cluster is believed: %+v", segs)
+	}
 	ok(t, mustStage(t, s).Discard())
 	if infos := s.Stagings(); len(infos) != 0 {
 		t.Fatalf("%+v", infos)
