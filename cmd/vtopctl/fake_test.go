@@ -57,7 +57,9 @@ func startFakeCluster() (*fakeCluster, error) {
 			f.stop()
 			return nil, err
 		}
+		f.mu.Lock()
 		f.ports, f.addrs = append(f.ports, l), append(f.addrs, l.Addr().String())
+		f.mu.Unlock()
 	}
 	return f, nil
 }
@@ -82,6 +84,8 @@ func (f *fakeCluster) kill(i int) {
 }
 
 func (f *fakeCluster) Nodes(context.Context) ([]adminapi.Node, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	return []adminapi.Node{{Name: "n1", AdminAddr: f.addrs[0]}, {Name: "n2", AdminAddr: f.addrs[1]}}, nil
 }
 

@@ -226,11 +226,13 @@ func TestScrub_CountsAndTells(t *testing.T) {
 		t.Errorf("%v after %d verdicts", err, len(got))
 	}
 	// Case: who asked has seen enough; the handler learns of it, or the port would not close.
-	a.err, a.hold = nil, func(ctx context.Context) { <-ctx.Done() }
+	learned := make(chan struct{})
+	a.err, a.hold = nil, func(ctx context.Context) { <-ctx.Done(); close(learned) }
 	enough := errors.New("enough")
 	if _, err = c.Scrub(context.Background(), ScrubRequest{Topic: "t", Range: 0}, func(ScrubVerdict) error { return enough }); !errors.Is(err, enough) {
 		t.Errorf("%v", err)
 	}
+	<-learned
 	// Case: a reason without end.
 	a.hold, a.verdicts, got = nil, []ScrubVerdict{{Verdict: ScrubBad, Reason: strings.Repeat("<", 1<<20)}}, nil
 	sum, err = c.Scrub(context.Background(), ScrubRequest{Topic: "t", Range: 0}, collect)
