@@ -58,6 +58,12 @@ func TestHeal_GoneNodeIsRebuiltElsewhere(t *testing.T) {
 		}
 		return votesOnlyOn(c, spare, lost, topicRanges)
 	})
+	c.Eventually(30*time.Second, "no repair under way", func() error {
+		if jobs, err := c.Repairs(false); err != nil || len(jobs) > 0 {
+			return fmt.Errorf("%+v (%w)", jobs, err)
+		}
+		return nil
+	})
 	jobs, err := c.Repairs(true)
 	if err != nil || len(jobs) < topicRanges {
 		t.Errorf("repairs: %+v (%v)", jobs, err)

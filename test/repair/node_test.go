@@ -159,6 +159,13 @@ func TestNode_RecoverALostMajority(t *testing.T) {
 	kept := has[2]
 	kept.Kill()
 	acks = append(acks, fill(t, c, 1, mib, 4096, after(acks))...) // only the two that go have these
+	c.Eventually(30*time.Second, "what was acknowledged promised", func() error {
+		if _, l := c.Holder("ledger", 0); l.Floor < int64(len(acks)) {
+			return fmt.Errorf("floor %d, %d acknowledged", l.Floor, len(acks))
+		}
+		return nil
+	})
+	time.Sleep(2 * time.Second) // the metadata hears of floors about once a second, and nothing shows when it has
 	has[0].Kill()
 	has[1].Kill()
 	kept.Start()
