@@ -46,7 +46,7 @@ fuzz:
 	./tools/fuzz.sh $(FUZZTIME)
 
 cluster-test: build
-	$(GO) test -tags cluster -count=1 -timeout 40m -p 1 ./test/...
+	./tools/cluster-test.sh
 
 bench: build
 	$(GO) test -tags cluster -count=1 -timeout 30m -run '^$$' -bench . -benchtime 1x ./test/bench/...
