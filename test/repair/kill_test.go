@@ -33,7 +33,7 @@ func kills(t *testing.T) (n int, seed uint64) {
 var steps = []string{"", adminapi.StepSealing, adminapi.StepTransferring, adminapi.StepAdopting, adminapi.StepCatchingUp, adminapi.StepPromoting}
 
 // transferTime is about how long the transfers here take.
-const transferTime = 1500 * time.Millisecond
+const transferTime = 800 * time.Millisecond
 
 // G2, I11: vtopctl, the destination, a source, the leader and the Raft leader are killed at ten seeded moments of a
 // repair each, under load. Each repair ends whole; nobody removes a file.
@@ -75,7 +75,7 @@ func (k killing) run(moment int) {
 	c.WaitInSync("ledger", 60*time.Second)
 	dest, has := without(t, c, 0), replicasOf(t, c, 0)
 	leader, source, replaced := has[0], has[1], has[2]
-	args := []string{"ledger/0", "--node", dest.Name, "--replace", replaced.Name, "--max-rate", "8MiB/s", "--seal-tail"}
+	args := []string{"ledger/0", "--node", dest.Name, "--replace", replaced.Name, "--max-rate", "16MiB/s", "--seal-tail"}
 	if k.who == "source" {
 		args = append(args, "--source", source.Name)
 	}
