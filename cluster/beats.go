@@ -104,7 +104,13 @@ func (n *Node) beat() *peerpb.Beat {
 
 // Alive says whether this node believes that another runs: by its own verdict if it is sent beats, being a Raft
 // voter, else by whether it is registered at all.
+//
+// A node whose own deadline has passed is cut off, or has just started: its silence about others proves nothing, and it
+// leads nothing itself. Clients that reach only it must still learn of the others.
 func (n *Node) Alive(name vtop.NodeName) bool {
+	if n.TimeLeft() <= 0 {
+		return name != n.cfg.Name
+	}
 	v := n.tracker.Verdict(name)
 	return v.Alive || v.Incarnation == 0 && name != n.cfg.Name && !n.votes()
 }

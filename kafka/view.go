@@ -75,8 +75,8 @@ func (v *view) leader(r *fsm.Range) (id int32, ok bool) {
 		return -1, false
 	}
 	n, known := v.state.Node(r.Lease.Holder)
-	if !known || n.Incarnation != r.Lease.Incarnation || !v.alive(n) {
-		return -1, false
+	if !known || n.Incarnation != r.Lease.Incarnation || !v.alive(n) || !v.node.Alive(n.Name) {
+		return -1, false // (this node is always there for clients, but may know that it leads nothing now)
 	}
 	return int32(n.Broker), true
 }
