@@ -147,12 +147,18 @@ func (l *leadership) raiseLocked(ready []waiter) []waiter {
 	return l.all.below(l.highWatermark(), ready)
 }
 
-// answer completes waiters; no lock may be held.
+// answer completes waiters; no lock may be held. What became safe is told under a lease that is still held: a process
+// that slept, and finds in its sockets what followers acknowledged before, acknowledges nothing once its deadline has
+// passed. The records are where they are; the client asks the next leader.
 func (l *leadership) answer(ready []waiter, moved bool) {
 	if len(ready) > 0 {
 		start := l.log.Start()
+		err := l.slot.engine.machine.Leases().Hold(l.r, l.epoch, vtop.FenceLead, nothing)
+		if err != nil {
+			err = fmt.Errorf("%w: %w", vtop.ErrNotLeader, err)
+		}
 		for i := range ready {
-			ready[i].done(Result{Base: ready[i].base, LogStart: start})
+			ready[i].done(Result{Base: ready[i].base, LogStart: start, Err: err})
 		}
 	}
 	if moved {

@@ -151,7 +151,33 @@ func (n *Node) killQuietly() {
 }
 
 // Pause stops the process with SIGSTOP; Resume lets it go on. A paused node runs, but is no node to be asked.
-func (n *Node) Pause() { n.Signal(syscall.SIGSTOP); n.paused.Store(true) }
+// It returns when every thread of the process has stopped: the signal reaches them one by one.
+func (n *Node) Pause() {
+	n.Signal(syscall.SIGSTOP)
+	n.paused.Store(true)
+	for deadline := time.Now().Add(2 * time.Second); !n.stopped() && time.Now().Before(deadline); {
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// stopped reports whether all threads of the process are in state T (stopped) or t (stopped by a tracer).
+func (n *Node) stopped() bool {
+	stats, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", n.PID()))
+	if err != nil || len(stats) == 0 {
+		return true
+	}
+	for _, path := range stats {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			continue // a thread that ended
+		}
+		_, rest, ok := strings.Cut(string(b), ") ")
+		if ok && !strings.HasPrefix(rest, "T") && !strings.HasPrefix(rest, "t") {
+			return false
+		}
+	}
+	return true
+}
 
 // Resume lets a paused process go on.
 func (n *Node) Resume() { n.Signal(syscall.SIGCONT); n.paused.Store(false) }
