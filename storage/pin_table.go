@@ -336,3 +336,15 @@ func closePinned(segs []*pinnedSegment) {
 		seg.close()
 	}
 }
+
+// growing reports whether a pin of the log still takes segments as they are sealed.
+func (t *pinTable) growing(l *Log) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, p := range t.byID {
+		if p.log == l && p.growing && !p.ended {
+			return true
+		}
+	}
+	return false
+}

@@ -11,7 +11,7 @@ import (
 )
 
 // SetLogStart takes the log start over from the applied metadata. It never goes down. The log start moves at once;
-// then segments that are sealed and wholly below it are unlinked, while readers that have them open finish (F7). A
+// then segments that are closed and wholly below it are unlinked, while readers that have them open finish (F7). A
 // start above the log end is refused with vtop.ErrOffsetOutOfRange: the log must be reset. It does I/O; it works on
 // a failed log and a full disk too.
 func (l *Log) SetLogStart(start vtop.Offset) error {
@@ -35,19 +35,29 @@ func (l *Log) SetLogStart(start vtop.Offset) error {
 	return l.reclaim()
 }
 
-// reclaim unlinks the sealed segments wholly below the log start. Under opMu. The file `replica` is written first:
+// reclaim unlinks the closed and sealed segments wholly below the log start. Under opMu. The file `replica` is written first:
 // from then on recovery removes what is below its base.
 func (l *Log) reclaim() error {
+	growing := l.store.pins.growing(l)
 	l.mu.Lock()
 	var victims []*segment
 	for _, s := range l.segs {
-		if s.state != SegmentSealed || s.end > l.start {
+		// A closed one goes too: the catalogue drops its entry with the log start, so that a replica which was away can
+		// never seal it. A pin that grows still waits for it to be sealed.
+		if s.state == SegmentTail || s.end > l.start || s.end > l.durable || slices.Contains(l.closing, s) ||
+			s.state == SegmentClosed && growing {
 			break
 		}
 		victims = append(victims, s)
 	}
 	busy := l.pendingReset != nil
 	l.mu.Unlock()
+	for i, s := range victims { // outside the lock: it asks the disk
+		if s.state == SegmentClosed && !l.keptProducers(s.end) {
+			victims = victims[:i]
+			break
+		}
+	}
 	if len(victims) == 0 || busy {
 		return nil
 	}
@@ -67,6 +77,12 @@ func (l *Log) reclaim() error {
 	l.runs = runsFrom(l.runs, last.end, l.end)
 	l.mu.Unlock()
 	return l.unlink(victims)
+}
+
+// keptProducers reports whether there is a snapshot of the producer state at a segment's end.
+func (l *Log) keptProducers(end vtop.Offset) bool {
+	_, err := l.store.fs.Stat(l.path(end, producerSuffix))
+	return err == nil
 }
 
 // keepProducers makes sure that the producer state at the end of a segment outlives its manifest.

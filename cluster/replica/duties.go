@@ -233,7 +233,7 @@ func (e *Engine) register(ctx context.Context, st *fsm.State, rg *fsm.Range, ld 
 // retain moves the log start over catalogued segments that are too old by the time of their sealing, or too many by their
 // bytes, keeping at least the configured bytes.
 func (e *Engine) retain(ctx context.Context, st *fsm.State, rg *fsm.Range, ld *leadership, cfg topicconfig.Config) {
-	start, now, left := rg.LogStart, e.cfg.Now(), ld.log.Info().Bytes
+	start, now, left := rg.LogStart, e.cfg.Now(), bytesAbove(ld.log, rg.LogStart)
 	for seg := range st.Catalogue(ld.r) {
 		if seg.Base < rg.LogStart && seg.End <= rg.LogStart {
 			continue
@@ -264,4 +264,15 @@ func (e *Engine) duty(ctx context.Context, ld *leadership, cmd fsm.Command) bool
 		e.log.Debug("duty", "command", cmd.Op(), "range", ld.r, "error", err)
 	}
 	return err == nil
+}
+
+// bytesAbove is the size of the segments that hold anything at or above the log start. What is below it and not yet
+// unlinked does not count: it would have retention keep less than was asked for.
+func bytesAbove(log *storage.Log, start vtop.Offset) (size int64) {
+	for _, s := range log.Segments() {
+		if s.End > start || s.State == storage.SegmentTail {
+			size += s.Bytes
+		}
+	}
+	return size
 }

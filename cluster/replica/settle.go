@@ -242,14 +242,17 @@ func (e *Engine) lose(s *slot, mine fsm.Replica, why string) error {
 
 // followLogStart takes over the applied log start. A log that ends below it waits to be reset by the leader.
 func (e *Engine) followLogStart(s *slot, rg *fsm.Range, log *storage.Log) {
-	if rg.LogStart <= log.Start() || log.End() < rg.LogStart {
-		return
+	if rg.LogStart < log.Start() || log.End() < rg.LogStart {
+		return // (where it is equal, segments may have been closed since, and go now)
 	}
+	moved := rg.LogStart > log.Start()
 	if err := log.SetLogStart(rg.LogStart); err != nil {
 		e.log.Warn("cannot move the log start", "range", s.r, "to", rg.LogStart, "error", err)
 		return
 	}
-	e.watches.moved(s.r)
+	if moved {
+		e.watches.moved(s.r)
+	}
 }
 
 // closeCatalogued closes a tail that the catalogue ends at the log end, so that the next record begins a segment here as it

@@ -54,6 +54,16 @@ func TestTopic_RollSealAndRetentionUnderLoad(t *testing.T) {
 			if size := bytesOf(t, n); size > keep+4*segment {
 				return fmt.Errorf("%s keeps %d bytes, retention.bytes is %d", n.Name, size, keep)
 			}
+			// The list forgets a segment before its files are gone.
+			files, err := filepath.Glob(filepath.Join(n.Dir, "store", "ranges", "*", "*.log"))
+			if err != nil || len(files) > (keep+4*segment)/segment+2 {
+				return fmt.Errorf("%s still has %d segment files (%v)", n.Name, len(files), err)
+			}
+			// Each replica publishes its manifests on its own clock.
+			manifests, err := filepath.Glob(filepath.Join(n.Dir, "store", "ranges", "*", "*.manifest"))
+			if err != nil || len(manifests) < keep/segment-1 {
+				return fmt.Errorf("%s has %d manifests for %d segment files (%v)", n.Name, len(manifests), len(files), err)
+			}
 		}
 		return nil
 	})
