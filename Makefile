@@ -4,6 +4,7 @@
 #   make race          the same under the race detector, short
 #   make check         format, vet, lint, generated files fresh, go.mod tidy
 #   make cluster-test  real processes, real clients, real disks; steps the machine can't run say so
+#   make repair-test   the same for seal, repair, drain and healing
 #   make fuzz          every decoder, FUZZTIME each (default 60s)
 #   make bench         the figures of docs/performance.md, on this machine
 SHELL       := /bin/bash
@@ -11,7 +12,7 @@ GO          ?= go
 FUZZTIME    ?= 60s
 STATICCHECK := $(GO) tool -modfile=tools/go.mod staticcheck
 
-.PHONY: build test race check fmt vet lint generated tidy fuzz cluster-test bench clean
+.PHONY: build test race check fmt vet lint generated tidy fuzz cluster-test repair-test bench clean
 
 build:
 	$(GO) build -o bin/vtopd ./cmd/vtopd
@@ -46,7 +47,10 @@ fuzz:
 	./tools/fuzz.sh $(FUZZTIME)
 
 cluster-test: build
-	./tools/cluster-test.sh
+	./tools/cluster-test.sh $$($(GO) list -tags cluster ./test/... | grep -v /test/repair)
+
+repair-test: build
+	./tools/cluster-test.sh ./test/repair
 
 bench: build
 	$(GO) test -tags cluster -count=1 -timeout 30m -run '^$$' -bench . -benchtime 1x ./test/bench/...
