@@ -58,6 +58,7 @@ func TestLog_FailedSync(t *testing.T) {
 		_, _, err = l.AppendLead(1, plainBatch(1, 10, 3))
 		wantErr(t, err, vtop.ErrStorage)
 		b := plainBatch(1, 10, 4)
+		l.OnDurable(nil) // its flush may be done before it is waited for
 		mustLead(t, l, 2, b)
 		wantErr(t, <-told2(l), nil)
 		clone := fsys.CrashClone(newRand(1), vfs.KeepNone())

@@ -345,12 +345,16 @@ func TestEngine_AcknowledgementIsAMajorityOfSyncs(t *testing.T) {
 				lets[name] <- struct{}{}
 			}
 			c.answer(first)
-			durable := 0
-			for _, n := range c.nodes {
-				if n.store.Get(r).Durable() == 3 {
-					durable++
+			count := func() (durable int) {
+				for _, n := range c.nodes {
+					if n.store.Get(r).Durable() == 3 {
+						durable++
+					}
 				}
+				return durable
 			}
+			c.await("the disk that works to have both batches", func() bool { return count() >= 1 })
+			durable := count()
 			if durable != 1 {
 				t.Fatalf("the gate does not hold: %d have the second batch", durable)
 			}
