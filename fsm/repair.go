@@ -162,7 +162,7 @@ type RepairProgress struct {
 	BytesDone  int64
 	// BytesPerSecond is the rate at UpdatedAt; 0 when the job has ended.
 	BytesPerSecond int64
-	// ActiveSources are in use; of a job that has ended, those that bytes came from.
+	// ActiveSources are in use; once the transfer is over, those that bytes came from.
 	ActiveSources  []vtop.NodeName
 	DroppedSources []DroppedSource
 	LastError      string

@@ -287,6 +287,7 @@ func (x *transfer) fetch(ctx context.Context, src *source, it item) (used int, e
 	x.left -= int64(n)
 	x.done += int64(n)
 	src.fresh += int64(n)
+	x.t.used[src.node] = true
 	x.moved = time.Now()
 	return n, nil
 }

@@ -81,10 +81,15 @@ func (t *task) takeLocal(ctx context.Context, s scene, staging *storage.Staging)
 		return nil
 	}
 	whole := t.isWhole()
-	taken := 0
-	for _, seg := range t.plan.segments {
+	taken, said := 0, time.Now()
+	for i, seg := range t.plan.segments {
 		if whole(seg.Base) {
 			continue
+		}
+		if time.Since(said) > reportPause {
+			said = time.Now()
+			t.p.Waiting = fmt.Sprintf("reads what is good on this node's own disk: %d of %d segments looked at", i, len(t.plan.segments))
+			t.r.report.tell(s.job, t.p)
 		}
 		rate := t.r.own.current()
 		if t.limit != nil {
@@ -100,7 +105,7 @@ func (t *task) takeLocal(ctx context.Context, s scene, staging *storage.Staging)
 		}
 		t.r.own.observe(t.r.cfg.Pressure())
 	}
-	t.tookLocal = true
+	t.tookLocal, t.p.Waiting = true, ""
 	if taken > 0 {
 		t.log.Info("segments of this node's disk are good and need no copy", "segments", taken, "of", len(t.plan.segments))
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -43,6 +44,8 @@ type task struct {
 	pinLost string
 	// gapBefore is the gap that an earlier life of the task had noted.
 	gapBefore int64
+	// used are the sources that gave something.
+	used map[vtop.NodeName]bool
 	// tookLocal says that the local directories were looked through.
 	tookLocal bool
 	failures  int
@@ -81,7 +84,7 @@ func lookOf(st *fsm.State, id vtop.Range) view {
 var errEnded = errors.New("the repair job has ended")
 
 func newTask(r *Runner, job *fsm.RepairJob) *task {
-	t := &task{r: r, id: job.ID, rng: job.Range, moved: time.Now(), log: r.log.With("repair", uint64(job.ID), "range", job.Name)}
+	t := &task{r: r, id: job.ID, rng: job.Range, moved: time.Now(), used: map[vtop.NodeName]bool{}, log: r.log.With("repair", uint64(job.ID), "range", job.Name)}
 	if job.MaxRate > 0 {
 		t.limit = newThrottle(float64(job.MaxRate))
 	}
@@ -181,7 +184,10 @@ func (t *task) look() (s scene, ok bool) {
 // resume takes over where the job stands.
 func (t *task) resume(job *fsm.RepairJob) {
 	t.p, t.version = job.RepairProgress, job.StepVersion
-	t.p.ActiveSources, t.p.BytesPerSecond = nil, 0
+	for _, node := range t.p.ActiveSources {
+		t.used[node] = true // in an earlier life of the task
+	}
+	t.p.ActiveSources, t.p.BytesPerSecond = t.sourcesAt(job.Step), 0
 	t.p.DroppedSources = slices.Clone(t.p.DroppedSources)
 	if job.Step == fsm.RepairQueued {
 		t.plan, t.tookLocal = nil, false
@@ -191,12 +197,12 @@ func (t *task) resume(job *fsm.RepairJob) {
 // advance takes the job to another step; false if it could not, and is to wait.
 func (t *task) advance(ctx context.Context, job *fsm.RepairJob, next turn) bool {
 	p := t.p
-	p.Waiting, p.Outcome = "", next.outcome
+	p.Waiting, p.Outcome, p.ActiveSources = "", next.outcome, t.sourcesAt(next.step)
 	if next.cause != "" {
 		p.Cause = clip(next.cause)
 	}
 	if !next.step.Active() {
-		p.ActiveSources, p.BytesPerSecond = nil, 0
+		p.BytesPerSecond = 0
 		t.log.Info("repair ends", "step", next.step, "outcome", next.outcome, "cause", p.Cause, "log_end", p.LogEnd, "floor", p.Floor)
 	} else {
 		t.log.Info("repair", "step", next.step)
@@ -214,13 +220,23 @@ func (t *task) advance(ctx context.Context, job *fsm.RepairJob, next turn) bool 
 	return true
 }
 
+// sourcesAt are the sources that a job of this step tells while nothing flows: none before the transfer, afterwards those
+// that bytes came from.
+func (t *task) sourcesAt(step fsm.RepairStep) []vtop.NodeName {
+	if step <= fsm.RepairTransferring {
+		return nil
+	}
+	nodes := slices.Sorted(maps.Keys(t.used))
+	return nodes[:min(len(nodes), fsm.MaxRepairSources)]
+}
+
 // rest says why the job waits, and returns for how long.
 func (t *task) rest(job *fsm.RepairJob, next turn) time.Duration {
 	t.p.Waiting = clip(next.why)
 	if next.step != 0 {
 		t.p.Waiting = clip(fmt.Sprintf("the metadata does not let it become %s: %s", next.step, t.p.LastError))
 	}
-	t.p.ActiveSources, t.p.BytesPerSecond = nil, 0
+	t.p.ActiveSources, t.p.BytesPerSecond = t.sourcesAt(job.Step), 0
 	t.r.report.tell(job, t.p)
 	if next.pause > 0 {
 		t.failures = 0

@@ -294,8 +294,9 @@ func (x *transfer) tell(s scene) {
 		p.Waiting = clip(x.whyStuckLocked())
 	}
 	p.BytesPerSecond = x.t.meter.look(x.done, time.Now())
+	told := *p // the workers go on changing the other one
 	x.mu.Unlock()
-	x.t.r.report.tell(s.job, *p)
+	x.t.r.report.tell(s.job, told)
 }
 
 // renewPin keeps the leader's pin alive while others give the bytes, or nobody does.

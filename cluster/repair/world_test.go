@@ -441,6 +441,9 @@ func (w *world) whole(job *fsm.RepairJob) {
 	if job.Step != fsm.RepairDone || job.Outcome != fsm.OutcomeWhole || !job.Voter || job.Gap != 0 || job.LogEnd < job.Floor {
 		w.t.Fatalf("the repair ended as %+v", job)
 	}
+	if job.BytesDone > 0 && len(job.ActiveSources) == 0 {
+		w.t.Fatalf("I12: %d bytes came, and the ended job names no source: %+v", job.BytesDone, job)
+	}
 	w.same()
 	synctestWait()
 	for _, left := range w.dest.Stagings() {
