@@ -5,8 +5,10 @@ import (
 	"errors"
 	"net"
 	"testing"
+	"time"
 
 	"github.com/vtop-log/vtop"
+	"github.com/vtop-log/vtop/fsm"
 	"github.com/vtop-log/vtop/transport"
 )
 
@@ -41,5 +43,18 @@ func TestRaftGate_ShutCutsEveryConnectionAndRefusesNewOnes(t *testing.T) {
 	g.Set(false)
 	if _, err := g.Dial(t.Context(), transport.Target{}); err != nil {
 		t.Fatalf("dial through an open gate: %v", err)
+	}
+}
+
+// A node whose disk hangs leads nothing from that moment on, whatever its deadline was: nothing is admitted (I7), and an answer
+// that comes late from the metadata quorum may renew the lease only until the next look.
+func TestNode_StepAsideEndsTheDeadline(t *testing.T) {
+	now := time.Duration(time.Hour)
+	n := &Node{machine: fsm.New(fsm.Options{Clock: func() time.Duration { return now }})}
+	n.machine.Leases().SetIdentity("a", 1)
+	n.machine.Leases().SetDeadline(now + time.Minute)
+	n.stepAside() // there may be no engine yet
+	if left := n.machine.Leases().Deadline(); left >= now {
+		t.Fatalf("the deadline is %s, want it to be over at %s", left, now)
 	}
 }
