@@ -68,9 +68,9 @@ type Config struct {
 
 	// HeartbeatTimeout and ElectionTimeout default to 1 s, LeaderLease to half the heartbeat timeout.
 	HeartbeatTimeout, ElectionTimeout, LeaderLease time.Duration
-	// HealAfter is how long the owner of a name must be unreachable before a pending claimant takes its place,
-	// and a voter before another node takes its vote. Default 10 min. It is counted by the Raft leader and
-	// starts anew with each leader.
+	// HealAfter is how long the owner of a name must be unreachable before a pending claimant takes its place.
+	// Default 10 min. A Raft voter's vote goes to a node that has none after this time or 10 s, whichever is less, and at
+	// once if a repair replaces the node. It is counted by the Raft leader and starts anew with each leader.
 	HealAfter time.Duration
 	// ReconcileEvery is the pause between looks at the Raft configuration; default 2 s.
 	ReconcileEvery time.Duration

@@ -219,7 +219,7 @@ func TestMeta_SixNodes(t *testing.T) {
 	w.until("gossip sees five nodes", func() bool { return w.leader().meta.gossip.Load().list.NumMembers() == 5 })
 }
 
-// A voter that has been away for HealAfter loses its vote to a node that can have it (H6: never below a majority).
+// A voter that has been away for long loses its vote to a node that can have it (H6: never below a majority).
 func TestMeta_LongGoneVoterIsReplaced(t *testing.T) {
 	w := newWorld(t, 3, "a", "b", "c", "d")
 	w.heal = 2 * time.Second

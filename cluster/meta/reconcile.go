@@ -18,6 +18,10 @@ const (
 	changeTimeout = 5 * time.Second
 	// steadyLooks is how many looks in a row a node must be there and caught up before it gets a vote.
 	steadyLooks = 2
+	// voteAway is how long a voter may be away before its vote goes to a node that has none, if that is sooner than
+	// Config.HealAfter. Longer than a restart takes; a vote that moves costs two entries, and one that stays with the
+	// dead costs the metadata the next fault. Nothing is copied, and who comes back gets a vote again when one is free.
+	voteAway = 10 * time.Second
 )
 
 // view is what the leader sees when it decides on one change of the Raft configuration.
@@ -25,8 +29,8 @@ type view struct {
 	self    raft.ServerID
 	servers []raft.Server
 	nodes   []nodeView
-	// heal is Config.HealAfter.
-	heal time.Duration
+	// patience is how long a voter may be away before its vote goes to another.
+	patience time.Duration
 }
 
 // nodeView is one registered node.
@@ -41,6 +45,8 @@ type nodeView struct {
 	steady bool
 	// away is for how long it has not answered.
 	away time.Duration
+	// replaced: a repair put another node in its place since it is away, so that nobody waits for it.
+	replaced bool
 }
 
 type changeKind uint8
@@ -163,8 +169,15 @@ func (v view) longGone() change {
 		return change{}
 	}
 	for _, s := range v.voters() {
-		if n, ok := v.node(s.ID); ok && !n.alive && n.away >= v.heal && v.mayLose(s) {
+		n, ok := v.node(s.ID)
+		if !ok || n.alive || !v.mayLose(s) {
+			continue
+		}
+		switch {
+		case n.away >= v.patience:
 			return change{demoteVoter, s.ID, "", fmt.Sprintf("the node has not answered for %s and another can vote", n.away.Round(time.Second))}
+		case n.replaced:
+			return change{demoteVoter, s.ID, "", "the node does not answer, a repair replaces it, and another can vote"}
 		}
 	}
 	return change{}
@@ -313,9 +326,15 @@ func (m *Meta) look(w *watcher) {
 }
 
 func (m *Meta) view(w *watcher, servers []raft.Server) view {
-	v := view{self: m.db().serverID, servers: servers, heal: m.cfg.HealAfter}
-	now := time.Now()
-	for n := range m.machine.State().Nodes() {
+	v := view{self: m.db().serverID, servers: servers, patience: min(m.cfg.HealAfter, voteAway)}
+	now, st := time.Now(), m.machine.State()
+	replaced := map[vtop.NodeName]int64{} // when a repair that replaces the node last moved, ended ones included
+	for job := range st.Repairs() {
+		if job.Destination != job.Replace {
+			replaced[job.Replace] = max(replaced[job.Replace], job.UpdatedAt)
+		}
+	}
+	for n := range st.Nodes() {
 		id := raft.ServerID(n.RaftID)
 		nv := nodeView{
 			name: n.Name, server: id, addr: n.Addresses.Peer, gone: n.State == fsm.NodeGone,
@@ -328,6 +347,7 @@ func (m *Meta) view(w *watcher, servers []raft.Server) view {
 		}
 		if !nv.alive {
 			nv.away = now.Sub(w.since[n.Name])
+			nv.replaced = replaced[n.Name] > w.since[n.Name].UnixMilli()
 		}
 		v.nodes = append(v.nodes, nv)
 	}

@@ -23,7 +23,7 @@ func parseServers(text string) (out []raft.Server) {
 }
 
 // nodes "a1 b1! c2+ d1x e1>": registered nodes, alive and steady unless '!' dead, '?' alive but not steady, 'x' gone,
-// '+' dead for longer than heal, '>' at another address.
+// '+' dead for longer than the patience, 'r' dead and replaced by a repair, 'R' alive and replaced, '>' at another address.
 func parseNodes(text string) (out []nodeView) {
 	for _, f := range strings.Fields(text) {
 		n := nodeView{name: vtop.NodeName(f[:1]), server: raft.ServerID(f[:1] + "/" + f[1:2]), addr: f[:1] + ":1", alive: true, steady: true}
@@ -37,6 +37,10 @@ func parseNodes(text string) (out []nodeView) {
 				n.gone = true
 			case '+':
 				n.alive, n.steady, n.away = false, false, time.Hour
+			case 'r':
+				n.alive, n.steady, n.replaced = false, false, true
+			case 'R':
+				n.replaced = true
 			case '>':
 				n.addr = f[:1] + ":2"
 			}
@@ -70,12 +74,15 @@ func TestView_Decide(t *testing.T) {
 		{"a founder that is not there yet stays", "a1 b1 c1", "a1 b1", "none "},
 		{"a voter long away with none to replace it", "a1 b1 c1", "a1 b1 c1+", "none "},
 		{"a voter long away gives its vote", "a1 b1 c1 -d1", "a1 b1 c1+ d1", "take the vote c/1"},
+		{"at once if a repair replaces it", "a1 b1 c1 -d1", "a1 b1 c1r d1", "take the vote c/1"},
+		{"not while it lives", "a1 b1 c1 -d1", "a1 b1 c1R d1", "none "},
+		{"and not below a majority of the living", "a1 b1 c1 -d1", "a1 b1! c1r d1", "none "},
 		{"not for a short absence", "a1 b1 c1 -d1", "a1 b1 c1! d1", "none "},
 		{"not below a majority of the living (H6)", "a1 b1 c1 d1 e1 -f1", "a1 b1+ c1+ d1+ e1 f1", "none "},
 		{"two away of five, one after the other", "a1 b1 c1 d1 e1 -f1", "a1 b1+ c1+ d1 e1 f1", "take the vote b/1"},
 		{"addresses are looked up, not changed", "a1 b1 c1 -d1", "a1 b1> c1 d1>", "none "},
 	} {
-		v := view{self: "a/1", servers: parseServers(c.servers), nodes: parseNodes(c.nodes), heal: time.Minute}
+		v := view{self: "a/1", servers: parseServers(c.servers), nodes: parseNodes(c.nodes), patience: time.Minute}
 		got := v.decide()
 		if s := got.kind.String() + " " + string(got.server); s != c.want {
 			t.Errorf("%s: servers %q, nodes %q: %q, want %q", c.what, c.servers, c.nodes, s, c.want)
@@ -85,7 +92,7 @@ func TestView_Decide(t *testing.T) {
 
 // From any state the changes come to an end, never take a vote from a living majority, and never from the leader.
 func TestView_DecideConverges(t *testing.T) {
-	marks := []string{"1", "1!", "1?", "1x", "1+", "2", "1>"}
+	marks := []string{"1", "1!", "1?", "1x", "1+", "1r", "2", "1>"}
 	roles := []string{"", "1", "-1"}
 	names := "bcde"
 	total := 1
@@ -102,7 +109,7 @@ func TestView_DecideConverges(t *testing.T) {
 			}
 			nodes += " " + string(n) + mark
 		}
-		v := view{self: "a/1", servers: parseServers(servers), nodes: parseNodes(nodes), heal: time.Minute}
+		v := view{self: "a/1", servers: parseServers(servers), nodes: parseNodes(nodes), patience: time.Minute}
 		steps := 0
 		for c := v.decide(); c.kind != noChange; c = v.decide() {
 			if steps++; steps > 40 {

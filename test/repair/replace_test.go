@@ -47,9 +47,6 @@ func TestRepair_LostNodeIsReplacedByASpareAndLeads(t *testing.T) {
 		t.Errorf("%d of %d segments compared with the leader's: %v", n, job.Segments, err)
 	}
 	ledger.WaitMore(500, 30*time.Second)
-	if _, errOut, code := leader.Ctl("node", "remove", lost.Name); code != 0 {
-		t.Errorf("node remove of the dead, empty node: exit %d: %s", code, errOut)
-	}
 	c.Eventually(30*time.Second, "three Raft voters that live", func() error { return raftVoters(c, 3) })
 	killLeadersUntilItLeads(t, c, ledger, spare, lost)
 	acks = append(acks, ledger.Stop(60*time.Second)...)
