@@ -32,15 +32,22 @@ const (
 	kArray          // int32 count or compact; elements are structs of fields
 	kNullableArray  // the same, null allowed
 	kInt32s         // array of int32, not structs: no tags
-	kStrings        // array of strings, not structs
+	kNullableInt32s
+	kInt64s
+	kStrings // array of strings, not structs
 	kNullableStrings
+	kUUID
+	kUUIDs
+	kNullableStruct // int8: -1 for null, else the fields of elem follow
 )
 
-// field is one field of a request from version since on.
+// field is one field of a request in versions from since on, and below before unless that is 0. A known tag is not in the
+// shape: the guard skips what is tagged, within its limits.
 type field struct {
-	kind  kind
-	since int16
-	elem  []field
+	kind   kind
+	since  int16
+	before int16
+	elem   []field
 }
 
 // guard walks a request of the given shape and refuses it unless every element that it counts is really there.
@@ -74,7 +81,7 @@ var (
 
 func (g *guard) fields(shape []field) error {
 	for i := range shape {
-		if g.version < shape[i].since {
+		if f := &shape[i]; g.version < f.since || f.before > 0 && g.version >= f.before {
 			continue
 		}
 		if err := g.field(&shape[i]); err != nil {
@@ -103,8 +110,16 @@ func (g *guard) field(f *field) error {
 		return g.sized(2, true)
 	case kBytes:
 		return g.sized(4, true)
-	case kInt32s:
-		return g.array(false, func() error { return g.skip(4) })
+	case kUUID:
+		return g.skip(16)
+	case kNullableStruct:
+		return g.nullableStruct(f.elem)
+	case kInt32s, kNullableInt32s:
+		return g.array(f.kind == kNullableInt32s, func() error { return g.skip(4) })
+	case kInt64s:
+		return g.array(false, func() error { return g.skip(8) })
+	case kUUIDs:
+		return g.array(false, func() error { return g.skip(16) })
 	case kStrings:
 		return g.array(false, func() error { return g.sized(2, false) })
 	case kNullableStrings:
@@ -112,6 +127,19 @@ func (g *guard) field(f *field) error {
 	default:
 		return g.array(f.kind == kNullableArray, func() error { return g.fields(f.elem) })
 	}
+}
+
+// nullableStruct walks a struct behind the byte that says whether it is there.
+func (g *guard) nullableStruct(elem []field) error {
+	if len(g.src) == 0 {
+		return errShort
+	}
+	null := int8(g.src[0]) == -1 // nothing else, for kmsg
+	g.src = g.src[1:]
+	if null {
+		return nil
+	}
+	return g.fields(elem)
 }
 
 func (g *guard) skip(n int) error {

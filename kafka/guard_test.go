@@ -43,6 +43,10 @@ func randomize(rng *rand.Rand, v reflect.Value, depth int) {
 		for i := range n {
 			randomize(rng, v.Index(i), depth+1)
 		}
+	case reflect.Array:
+		for i := range v.Len() {
+			randomize(rng, v.Index(i), depth+1)
+		}
 	case reflect.Pointer:
 		if rng.IntN(2) == 0 {
 			v.Set(reflect.New(v.Type().Elem()))

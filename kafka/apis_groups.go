@@ -1,0 +1,6 @@
+package kafka
+
+// groupAPIs are the requests of consumer groups, classic protocol, and of their offsets.
+func groupAPIs() []api {
+	return nil
+}
