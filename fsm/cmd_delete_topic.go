@@ -16,7 +16,7 @@ import (
 //	precondition  the topic exists
 //	effect        the topic, its ranges and its catalogue go; a tombstone with its id stays, which alone permits
 //	              a node to delete directories; new topics start above its highest epoch; its lease cells refuse for ever;
-//	              its repairs are cancelled
+//	              its repairs are cancelled; the offsets that groups have committed for it go
 //	refused       CodeUnknownRange
 //	a repeat      succeeds while the tombstone is kept
 type DeleteTopic struct {
@@ -55,6 +55,7 @@ func (c *DeleteTopic) apply(t *tx) Outcome {
 		t.s.firstEpoch = max(t.s.firstEpoch, r.LastEpoch)
 		t.deleteRange(r)
 	}
+	t.dropOffsetsOf(c.ID)
 	t.s.topics.Delete(topic)
 	t.s.names.Delete(topic.Name)
 	t.topics = true

@@ -18,7 +18,7 @@ import (
 //	precondition  Incarnation is 0 (said of the name) or the registered one; the node holds no lease and has no voter. A lost voter
 //	              counts in its quorum's size, too: only the range's leader may remove it, one at a time. Learners count for
 //	              nothing: they do not keep a node
-//	effect        its learners go (their ranges' configuration versions rise); repairs to it fail; its claims go; it is gone, and
+//	effect        its learners go (their ranges' configuration versions rise); repairs to it fail; its coordinator slots have no holder; its claims go; it is gone, and
 //	              keeps its broker id
 //	refused       CodeUnknownNode; CodeStaleIncarnation; CodeInUse, naming the ranges
 //	a repeat      changes nothing and succeeds
@@ -57,6 +57,7 @@ func (c *RemoveNode) apply(t *tx) Outcome {
 		return Outcome{Refusal: refusal}
 	}
 	t.endRepairsTo(c.Name)
+	t.endCoordinators(c.Name)
 	for _, r := range slices.Collect(t.s.RangesOf(c.Name)) {
 		for _, rep := range r.Replicas {
 			if rep.Node == c.Name {

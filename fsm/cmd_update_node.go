@@ -12,7 +12,7 @@ import (
 //	op            4, since level 1
 //	proposed by   the Raft leader: for the node (addresses, rack) or for an operator (state)
 //	precondition  Incarnation is 0 (said of the name, survives restarts) or the registered one
-//	effect        sets each field that is not nil; repairs to a node that is gone fail
+//	effect        sets each field that is not nil; repairs to a node that is gone fail, and its coordinator slots have no holder
 //	refused       CodeUnknownNode; CodeStaleIncarnation; CodeConflict: a node that still has replicas cannot be gone,
 //	              a gone one whose data directory has another name since cannot come back
 //	a repeat      changes nothing and succeeds
@@ -73,6 +73,7 @@ func (c *UpdateNode) apply(t *tx) Outcome {
 				c.Name, t.s.RangeName(r.ID))}
 		}
 		t.endRepairsTo(c.Name)
+		t.endCoordinators(c.Name)
 	}
 	if old.State == NodeGone && c.State != 0 && c.State != NodeGone {
 		if refusal := t.identityTaken(c.Name, old.Identity); refusal != nil {

@@ -38,6 +38,9 @@ const (
 	OpSetHeal             Op = 22
 	OpRemoveNode          Op = 23
 	OpRecoverRange        Op = 24
+	OpGrantCoordinators   Op = 25
+	OpReleaseCoordinators Op = 26
+	OpUpdateGroups        Op = 27
 )
 
 // commandType is one row of the table of commands.
@@ -76,6 +79,9 @@ var commands = [...]commandType{
 	{OpSetHeal, "SetHeal", 1, empty[fsmpb.SetHeal], with(decodeSetHeal)},
 	{OpRemoveNode, "RemoveNode", 1, empty[fsmpb.RemoveNode], with(decodeRemoveNode)},
 	{OpRecoverRange, "RecoverRange", 1, empty[fsmpb.RecoverRange], with(decodeRecoverRange)},
+	{OpGrantCoordinators, "GrantCoordinators", 1, empty[fsmpb.GrantCoordinators], with(decodeGrantCoordinators)},
+	{OpReleaseCoordinators, "ReleaseCoordinators", 1, empty[fsmpb.ReleaseCoordinators], with(decodeReleaseCoordinators)},
+	{OpUpdateGroups, "UpdateGroups", 1, empty[fsmpb.UpdateGroups], with(decodeUpdateGroups)},
 }
 
 func lookup(op Op) (commandType, bool) {

@@ -52,7 +52,27 @@ func samples() []Command {
 		&SetHeal{Paused: true, Why: "why", At: 7},
 		&RemoveNode{Name: "n4", Incarnation: 3},
 		&RecoverRange{Range: rangeID(3, 1), Keep: 6, Config: 5, Epoch: 4, From: 70, To: 90, Reason: "why", At: 7},
+		&GrantCoordinators{Items: []CoordinatorGrant{{Slot: 63, Holder: "n1", Incarnation: 2, Expected: 3, Reason: "why"}}, At: 5},
+		&ReleaseCoordinators{Node: "n1", Incarnation: 2},
+		&UpdateGroups{Node: "n1", Incarnation: 2, Sequence: 9, Items: everyItem(), At: 7},
 	}
+}
+
+// everyItem are items of UpdateGroups with every field set between them.
+func everyItem() []GroupItem {
+	return []GroupItem{{
+		Group: "readers", Epoch: 4,
+		Header: &GroupHeader{
+			Kind: GroupConsumer, Epoch: 5, AssignmentEpoch: 6, ProtocolType: "consumer", Protocol: "range", Leader: "m1", EmptySince: 7, Data: []byte{8},
+		},
+		RemoveMembers: []string{"m0"},
+		PutMembers: []GroupMember{{
+			ID: "m1", InstanceID: "i1", ClientID: "c\xff", ClientHost: "10.0.0.1", Rack: "r", RebalanceTimeoutMS: 9, SessionTimeoutMS: 10,
+			Epoch: 11, PreviousEpoch: 12, State: 13, Subscription: []byte{14}, Assignment: []byte{15}, Target: []byte{16},
+		}},
+		DropOffsets: []vtop.Range{rangeID(3, 1)},
+		PutOffsets:  []GroupOffset{{Range: rangeID(3, 2), Offset: 17, LeaderEpoch: 18, Metadata: "m", CommittedAt: 19}},
+	}, {Group: "others", Epoch: 4, Delete: true}}
 }
 
 // everyProgress is that of a job that is done, with every field set.
@@ -90,7 +110,13 @@ func TestCommands_RoundTripEveryField(t *testing.T) {
 	for _, cmd := range append(samples(), &ChangeReplicas{
 		Range: rangeID(3, 1), Epoch: 4, Config: 5, Change: AddLearner, Node: "n4", SettleMark: 70,
 	}) {
-		if cmd.Op() != OpChangeReplicas { // node and replica id exclude each other
+		switch {
+		case cmd.Op() == OpChangeReplicas: // node and replica id exclude each other
+		case cmd.Op() == OpUpdateGroups: // and so do the deletion of a group and its update
+			item := cmd.(*UpdateGroups).Items[0]
+			item.Delete = true
+			noZero(t, "UpdateGroups.Items[0]", reflect.ValueOf(item))
+		default:
 			noZero(t, cmd.Op().String(), reflect.ValueOf(cmd))
 		}
 		b, err := Encode(cmd)

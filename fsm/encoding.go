@@ -20,8 +20,8 @@ import (
 //	8 bytes   "VTOPSTAT"
 //	2 bytes   format, big endian: 1
 //	then records, in this order: the cluster, nodes by name, topics by id, ranges by id, segments by range and base, tombstones
-//	by id, repair jobs by id:
-//	  1 byte    kind (1…7)
+//	by id, repair jobs by id, coordinator slots, groups by slot and id, members by group and id, offsets by group and range:
+//	  1 byte    kind (1…11)
 //	  4 bytes   length of the body, big endian, at most MaxRecord
 //	  n bytes   body: a protobuf message of package fsmpb, deterministically marshalled
 //	1 byte    0: end
@@ -47,6 +47,11 @@ const (
 	recordSegment   = 5
 	recordTombstone = 6
 	recordRepair    = 7
+	// of consumer groups: the coordinator slots that were ever granted, groups by slot and id, members and offsets by group
+	recordCoordinator = 8
+	recordGroup       = 9
+	recordMember      = 10
+	recordOffset      = 11
 )
 
 func newCRC() hash.Hash32 { return crc32.New(crc32.MakeTable(crc32.Castagnoli)) }
@@ -83,6 +88,7 @@ func (s *State) save(w io.Writer) error {
 	for j := range s.Repairs() {
 		out.record(recordRepair, putRepair(j))
 	}
+	s.saveGroups(out)
 	out.bytes(binary.BigEndian.AppendUint64([]byte{recordEnd}, out.n))
 	if out.err != nil {
 		return out.err
@@ -247,7 +253,7 @@ func (l *loader) load(kind byte, body []byte) error {
 	r := new(reader)
 	m, fill := l.record(kind, r)
 	if m == nil {
-		return fmt.Errorf("kind %d: this build knows kinds up to %d", kind, recordRepair)
+		return fmt.Errorf("kind %d: this build knows kinds up to %d", kind, recordOffset)
 	}
 	if err := unmarshal(body, m); err != nil {
 		return fmt.Errorf("kind %d: %w", kind, err)
@@ -283,5 +289,5 @@ func (l *loader) record(kind byte, r *reader) (m proto.Message, fill func()) {
 		p := new(fsmpb.RepairRecord)
 		return p, func() { r.repair(l.s, p) }
 	}
-	return nil, nil
+	return l.groupRecord(kind, r)
 }

@@ -150,7 +150,7 @@ func TestLoad_RefusesWhatDoesNotFit(t *testing.T) {
 		"no cluster":             {rewrite(rec(recordNode, putNode(n1))), "kind 2 after kind 0"},
 		"two clusters":           {rewrite(cluster, cluster), "kind 1 after kind 1"},
 		"kinds out of order":     {rewrite(cluster, rec(recordTopic, putTopic(topic)), rec(recordNode, putNode(n1))), "kind 2 after kind 3"},
-		"an unknown kind":        {rewrite(cluster, rec(8, s.putCluster())), "kind 8"},
+		"an unknown kind":        {rewrite(cluster, rec(12, s.putCluster())), "kind 12"},
 		"a node twice":           {rewrite(cluster, rec(recordNode, putNode(n1)), rec(recordNode, putNode(n1))), "twice"},
 		"a topic without ranges": {rewrite(cluster, rec(recordTopic, putTopic(topic))), "0 ranges found"},
 		"a higher feature level": {rewrite(rec(recordCluster, newer)), "feature level 2"},
@@ -211,6 +211,7 @@ func TestResult_RoundTrip(t *testing.T) {
 		{Index: 7, Refusal: refusef(CodeGap, "why")},
 		{Index: 7, Items: []Item{{Range: r0, Epoch: 3}, {Range: rangeID(2, 5), Refusal: refusef(CodeStaleEpoch, "why")}}},
 		{Items: []Item{{Range: r0, Repair: 9, Existing: true}, {Repair: 10, Refusal: refusef(CodeWhole, "why")}}},
+		{Items: []Item{{Slot: 9, Group: "g\xff", Epoch: 3}, {Slot: 1, Group: "h", Refusal: refusef(CodeOvertaken, "why")}}},
 		{Registration: Registration{1, uuid(2), 3}, ReplicaID: 4, ConfigVersion: 5, ProducerIDs: ProducerBlock{6, 7}},
 	} {
 		b, err := EncodeResult(o)
@@ -254,11 +255,11 @@ func FuzzDecodeResult(f *testing.F) {
 
 // Codes travel between builds: each has a name and one number for ever, and matches its sentinel on the other side, too.
 func TestRefusal_MatchesAcrossTheWire(t *testing.T) {
-	if CodeInUse != 33 || len(codeNames) != 34 {
+	if CodeOvertaken != 35 || len(codeNames) != 36 {
 		t.Error("codes are only ever appended: extend this test with the new last one")
 	}
 	names := map[string]Code{}
-	for c := CodeInvalid; c <= CodeInUse; c++ {
+	for c := CodeInvalid; c <= CodeOvertaken; c++ {
 		if other, ok := names[c.String()]; ok || c.String() == "" {
 			t.Errorf("codes %d and %d are both named %q", other, uint32(c), c)
 		}

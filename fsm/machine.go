@@ -42,6 +42,10 @@ type Change struct {
 	Ranges []vtop.Range
 	// Topics says that topics, Nodes that nodes or the cluster (whether healing is paused, too), Repairs that repair jobs changed.
 	Topics, Nodes, Repairs bool
+	// Coordinators lists the slots whose lease changed, Groups the groups whose header, members or offsets did: deleted ones and those
+	// that lost offsets with a topic included. Both are in order and shared: do not write to them.
+	Coordinators []Slot
+	Groups       []string
 	// Restored says that the State came from a snapshot: look at everything. Ranges lists only those whose lease changed.
 	Restored bool
 }

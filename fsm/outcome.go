@@ -76,6 +76,10 @@ const (
 	CodeStaleStep Code = 32
 	// CodeInUse: the node still has what only it can give away: voters or leases. Move them first.
 	CodeInUse Code = 33
+	// CodeUnknownGroup: no such consumer group, and nothing that would make it.
+	CodeUnknownGroup Code = 34
+	// CodeOvertaken: a later command of the same coordinator was applied before. Propose it anew, under a new sequence.
+	CodeOvertaken Code = 35
 )
 
 var codeNames = [...]string{
@@ -90,6 +94,7 @@ var codeNames = [...]string{
 	CodeNodeGone: "node gone", CodeUnknownReplica: "unknown replica",
 	CodeWhole: "whole", CodeNoSource: "no source", CodeUnknownRepair: "unknown repair",
 	CodeRepairEnded: "repair ended", CodeStaleStep: "stale step", CodeInUse: "in use",
+	CodeUnknownGroup: "unknown group", CodeOvertaken: "overtaken",
 }
 
 // String names the code.
@@ -172,7 +177,10 @@ type Item struct {
 	// that an active job was there already, and that it is the one meant.
 	Repair   RepairID
 	Existing bool
-	Refusal  *Refusal
+	// Slot is the coordinator slot, Group the consumer group of an item about them.
+	Slot    Slot
+	Group   string
+	Refusal *Refusal
 }
 
 // Err returns the refusal as an error, nil if there is none.

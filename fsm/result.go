@@ -19,6 +19,7 @@ func EncodeResult(o Outcome) ([]byte, error) {
 		Items: mapSlice(o.Items, func(i Item) *fsmpb.Outcome_Item {
 			return &fsmpb.Outcome_Item{
 				Range: putRangeID(i.Range), Epoch: int32(i.Epoch), Refusal: putRefusal(i.Refusal), Repair: uint64(i.Repair), Existing: i.Existing,
+				Slot: int32(i.Slot), Group: []byte(i.Group),
 			}
 		}),
 		Broker: int32(o.Registration.Broker), Storage: putUUID(o.Registration.Storage), Incarnation: uint64(o.Registration.Incarnation),
@@ -52,6 +53,7 @@ func DecodeResult(b []byte) (Outcome, error) {
 			return Item{
 				Range: r.rangeID(i.GetRange()), Epoch: vtop.Epoch(i.GetEpoch()), Refusal: readRefusal(i.GetRefusal()),
 				Repair: RepairID(i.GetRepair()), Existing: i.GetExisting(),
+				Slot: Slot(i.GetSlot()), Group: string(i.GetGroup()),
 			}
 		}),
 		Registration: Registration{

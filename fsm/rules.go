@@ -140,6 +140,7 @@ func (t *tx) replaceOwner(old *Node, id Identity, reason string, at int64) {
 	n.Identity, n.State, n.Pending, n.RegisteredAt = id, NodeActive, nil, at
 	t.putNode(&n)
 	t.loseAll(n.Name, reason, at)
+	t.endCoordinators(n.Name)
 }
 
 // loseAll marks every replica of a node lost.

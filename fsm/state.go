@@ -43,6 +43,8 @@ type State struct {
 	repairsTo *btree.BTreeG[nodeRepair]
 	ended     *btree.BTreeG[endedRepair]
 
+	groups groupTables
+
 	// forkMu guards fork alone: copying a tree writes a mark into it that readers never look at.
 	forkMu sync.Mutex
 }
@@ -103,6 +105,7 @@ func NewState() *State {
 		repairing:      newTree(func(a, b rangeRepair) bool { return a.compare(b) < 0 }),
 		repairsTo:      newTree(func(a, b nodeRepair) bool { return a.compare(b) < 0 }),
 		ended:          newTree(func(a, b endedRepair) bool { return a.compare(b) < 0 }),
+		groups:         newGroupTables(),
 	}
 }
 
@@ -129,6 +132,7 @@ func (s *State) fork() *State {
 		nodes: s.nodes.Copy(), topics: s.topics.Copy(), names: s.names.Copy(), ranges: s.ranges.Copy(), held: s.held.Copy(),
 		segments: s.segments.Copy(), tombstones: s.tombstones.Copy(), burials: s.burials.Copy(),
 		lastRepair: s.lastRepair, repairs: s.repairs.Copy(), repairing: s.repairing.Copy(), repairsTo: s.repairsTo.Copy(), ended: s.ended.Copy(),
+		groups: s.groups.fork(),
 	}
 }
 

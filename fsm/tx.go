@@ -1,6 +1,7 @@
 package fsm
 
 import (
+	"maps"
 	"slices"
 
 	"github.com/vtop-log/vtop"
@@ -16,6 +17,9 @@ type tx struct {
 	topics  bool
 	nodes   bool
 	repairs bool
+	// slots and groups are nil until one changes.
+	slots  map[Slot]struct{}
+	groups map[string]struct{}
 }
 
 func begin(s *State) *tx { return &tx{s: s.fork(), ranges: make(map[vtop.Range]struct{})} }
@@ -49,7 +53,8 @@ func (t *tx) change() Change {
 		ranges = append(ranges, r)
 	}
 	slices.SortFunc(ranges, vtop.Range.Compare)
-	return Change{Index: t.s.index, Ranges: ranges, Topics: t.topics, Nodes: t.nodes, Repairs: t.repairs}
+	return Change{Index: t.s.index, Ranges: ranges, Topics: t.topics, Nodes: t.nodes, Repairs: t.repairs,
+		Coordinators: slices.Sorted(maps.Keys(t.slots)), Groups: slices.Sorted(maps.Keys(t.groups))}
 }
 
 func (t *tx) putTopic(topic *Topic) {

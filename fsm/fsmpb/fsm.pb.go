@@ -637,6 +637,323 @@ func (x *RepairProgress) GetVoter() bool {
 	return false
 }
 
+// What clients call their groups, members and protocols is bytes: they are not bound to UTF-8.
+type GroupHeader struct {
+	state           protoimpl.MessageState `protogen:"open.v1"`
+	Kind            uint32                 `protobuf:"varint,1,opt,name=kind,proto3" json:"kind,omitempty"`
+	Epoch           int32                  `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	AssignmentEpoch int32                  `protobuf:"varint,3,opt,name=assignment_epoch,json=assignmentEpoch,proto3" json:"assignment_epoch,omitempty"`
+	ProtocolType    []byte                 `protobuf:"bytes,4,opt,name=protocol_type,json=protocolType,proto3" json:"protocol_type,omitempty"`
+	Protocol        []byte                 `protobuf:"bytes,5,opt,name=protocol,proto3" json:"protocol,omitempty"`
+	Leader          []byte                 `protobuf:"bytes,6,opt,name=leader,proto3" json:"leader,omitempty"`
+	EmptySince      int64                  `protobuf:"varint,7,opt,name=empty_since,json=emptySince,proto3" json:"empty_since,omitempty"`
+	Data            []byte                 `protobuf:"bytes,8,opt,name=data,proto3" json:"data,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *GroupHeader) Reset() {
+	*x = GroupHeader{}
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GroupHeader) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GroupHeader) ProtoMessage() {}
+
+func (x *GroupHeader) ProtoReflect() protoreflect.Message {
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GroupHeader.ProtoReflect.Descriptor instead.
+func (*GroupHeader) Descriptor() ([]byte, []int) {
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *GroupHeader) GetKind() uint32 {
+	if x != nil {
+		return x.Kind
+	}
+	return 0
+}
+
+func (x *GroupHeader) GetEpoch() int32 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *GroupHeader) GetAssignmentEpoch() int32 {
+	if x != nil {
+		return x.AssignmentEpoch
+	}
+	return 0
+}
+
+func (x *GroupHeader) GetProtocolType() []byte {
+	if x != nil {
+		return x.ProtocolType
+	}
+	return nil
+}
+
+func (x *GroupHeader) GetProtocol() []byte {
+	if x != nil {
+		return x.Protocol
+	}
+	return nil
+}
+
+func (x *GroupHeader) GetLeader() []byte {
+	if x != nil {
+		return x.Leader
+	}
+	return nil
+}
+
+func (x *GroupHeader) GetEmptySince() int64 {
+	if x != nil {
+		return x.EmptySince
+	}
+	return 0
+}
+
+func (x *GroupHeader) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
+type GroupMember struct {
+	state              protoimpl.MessageState `protogen:"open.v1"`
+	Id                 []byte                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	InstanceId         []byte                 `protobuf:"bytes,2,opt,name=instance_id,json=instanceId,proto3" json:"instance_id,omitempty"`
+	ClientId           []byte                 `protobuf:"bytes,3,opt,name=client_id,json=clientId,proto3" json:"client_id,omitempty"`
+	ClientHost         []byte                 `protobuf:"bytes,4,opt,name=client_host,json=clientHost,proto3" json:"client_host,omitempty"`
+	Rack               []byte                 `protobuf:"bytes,5,opt,name=rack,proto3" json:"rack,omitempty"`
+	RebalanceTimeoutMs int32                  `protobuf:"varint,6,opt,name=rebalance_timeout_ms,json=rebalanceTimeoutMs,proto3" json:"rebalance_timeout_ms,omitempty"`
+	SessionTimeoutMs   int32                  `protobuf:"varint,7,opt,name=session_timeout_ms,json=sessionTimeoutMs,proto3" json:"session_timeout_ms,omitempty"`
+	Epoch              int32                  `protobuf:"varint,8,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	PreviousEpoch      int32                  `protobuf:"varint,9,opt,name=previous_epoch,json=previousEpoch,proto3" json:"previous_epoch,omitempty"`
+	State              uint32                 `protobuf:"varint,10,opt,name=state,proto3" json:"state,omitempty"`
+	Subscription       []byte                 `protobuf:"bytes,11,opt,name=subscription,proto3" json:"subscription,omitempty"`
+	Assignment         []byte                 `protobuf:"bytes,12,opt,name=assignment,proto3" json:"assignment,omitempty"`
+	Target             []byte                 `protobuf:"bytes,13,opt,name=target,proto3" json:"target,omitempty"`
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
+}
+
+func (x *GroupMember) Reset() {
+	*x = GroupMember{}
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GroupMember) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GroupMember) ProtoMessage() {}
+
+func (x *GroupMember) ProtoReflect() protoreflect.Message {
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GroupMember.ProtoReflect.Descriptor instead.
+func (*GroupMember) Descriptor() ([]byte, []int) {
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *GroupMember) GetId() []byte {
+	if x != nil {
+		return x.Id
+	}
+	return nil
+}
+
+func (x *GroupMember) GetInstanceId() []byte {
+	if x != nil {
+		return x.InstanceId
+	}
+	return nil
+}
+
+func (x *GroupMember) GetClientId() []byte {
+	if x != nil {
+		return x.ClientId
+	}
+	return nil
+}
+
+func (x *GroupMember) GetClientHost() []byte {
+	if x != nil {
+		return x.ClientHost
+	}
+	return nil
+}
+
+func (x *GroupMember) GetRack() []byte {
+	if x != nil {
+		return x.Rack
+	}
+	return nil
+}
+
+func (x *GroupMember) GetRebalanceTimeoutMs() int32 {
+	if x != nil {
+		return x.RebalanceTimeoutMs
+	}
+	return 0
+}
+
+func (x *GroupMember) GetSessionTimeoutMs() int32 {
+	if x != nil {
+		return x.SessionTimeoutMs
+	}
+	return 0
+}
+
+func (x *GroupMember) GetEpoch() int32 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *GroupMember) GetPreviousEpoch() int32 {
+	if x != nil {
+		return x.PreviousEpoch
+	}
+	return 0
+}
+
+func (x *GroupMember) GetState() uint32 {
+	if x != nil {
+		return x.State
+	}
+	return 0
+}
+
+func (x *GroupMember) GetSubscription() []byte {
+	if x != nil {
+		return x.Subscription
+	}
+	return nil
+}
+
+func (x *GroupMember) GetAssignment() []byte {
+	if x != nil {
+		return x.Assignment
+	}
+	return nil
+}
+
+func (x *GroupMember) GetTarget() []byte {
+	if x != nil {
+		return x.Target
+	}
+	return nil
+}
+
+type GroupOffset struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Range         *RangeID               `protobuf:"bytes,1,opt,name=range,proto3" json:"range,omitempty"`
+	Offset        int64                  `protobuf:"varint,2,opt,name=offset,proto3" json:"offset,omitempty"`
+	LeaderEpoch   int32                  `protobuf:"varint,3,opt,name=leader_epoch,json=leaderEpoch,proto3" json:"leader_epoch,omitempty"` // 0 unknown
+	Metadata      []byte                 `protobuf:"bytes,4,opt,name=metadata,proto3" json:"metadata,omitempty"`
+	CommittedAt   int64                  `protobuf:"varint,5,opt,name=committed_at,json=committedAt,proto3" json:"committed_at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GroupOffset) Reset() {
+	*x = GroupOffset{}
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GroupOffset) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GroupOffset) ProtoMessage() {}
+
+func (x *GroupOffset) ProtoReflect() protoreflect.Message {
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GroupOffset.ProtoReflect.Descriptor instead.
+func (*GroupOffset) Descriptor() ([]byte, []int) {
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *GroupOffset) GetRange() *RangeID {
+	if x != nil {
+		return x.Range
+	}
+	return nil
+}
+
+func (x *GroupOffset) GetOffset() int64 {
+	if x != nil {
+		return x.Offset
+	}
+	return 0
+}
+
+func (x *GroupOffset) GetLeaderEpoch() int32 {
+	if x != nil {
+		return x.LeaderEpoch
+	}
+	return 0
+}
+
+func (x *GroupOffset) GetMetadata() []byte {
+	if x != nil {
+		return x.Metadata
+	}
+	return nil
+}
+
+func (x *GroupOffset) GetCommittedAt() int64 {
+	if x != nil {
+		return x.CommittedAt
+	}
+	return 0
+}
+
 // op 1
 type BootstrapCluster struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -649,7 +966,7 @@ type BootstrapCluster struct {
 
 func (x *BootstrapCluster) Reset() {
 	*x = BootstrapCluster{}
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[7]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -661,7 +978,7 @@ func (x *BootstrapCluster) String() string {
 func (*BootstrapCluster) ProtoMessage() {}
 
 func (x *BootstrapCluster) ProtoReflect() protoreflect.Message {
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[7]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -674,7 +991,7 @@ func (x *BootstrapCluster) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BootstrapCluster.ProtoReflect.Descriptor instead.
 func (*BootstrapCluster) Descriptor() ([]byte, []int) {
-	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{7}
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *BootstrapCluster) GetId() []byte {
@@ -713,7 +1030,7 @@ type RegisterNode struct {
 
 func (x *RegisterNode) Reset() {
 	*x = RegisterNode{}
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[8]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -725,7 +1042,7 @@ func (x *RegisterNode) String() string {
 func (*RegisterNode) ProtoMessage() {}
 
 func (x *RegisterNode) ProtoReflect() protoreflect.Message {
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[8]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -738,7 +1055,7 @@ func (x *RegisterNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterNode.ProtoReflect.Descriptor instead.
 func (*RegisterNode) Descriptor() ([]byte, []int) {
-	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{8}
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *RegisterNode) GetName() string {
@@ -796,7 +1113,7 @@ type AdmitPending struct {
 
 func (x *AdmitPending) Reset() {
 	*x = AdmitPending{}
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[9]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -808,7 +1125,7 @@ func (x *AdmitPending) String() string {
 func (*AdmitPending) ProtoMessage() {}
 
 func (x *AdmitPending) ProtoReflect() protoreflect.Message {
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[9]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -821,7 +1138,7 @@ func (x *AdmitPending) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdmitPending.ProtoReflect.Descriptor instead.
 func (*AdmitPending) Descriptor() ([]byte, []int) {
-	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{9}
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *AdmitPending) GetName() string {
@@ -866,7 +1183,7 @@ type UpdateNode struct {
 
 func (x *UpdateNode) Reset() {
 	*x = UpdateNode{}
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[10]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -878,7 +1195,7 @@ func (x *UpdateNode) String() string {
 func (*UpdateNode) ProtoMessage() {}
 
 func (x *UpdateNode) ProtoReflect() protoreflect.Message {
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[10]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -891,7 +1208,7 @@ func (x *UpdateNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateNode.ProtoReflect.Descriptor instead.
 func (*UpdateNode) Descriptor() ([]byte, []int) {
-	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{10}
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *UpdateNode) GetName() string {
@@ -943,7 +1260,7 @@ type CreateTopic struct {
 
 func (x *CreateTopic) Reset() {
 	*x = CreateTopic{}
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[11]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -955,7 +1272,7 @@ func (x *CreateTopic) String() string {
 func (*CreateTopic) ProtoMessage() {}
 
 func (x *CreateTopic) ProtoReflect() protoreflect.Message {
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[11]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -968,7 +1285,7 @@ func (x *CreateTopic) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateTopic.ProtoReflect.Descriptor instead.
 func (*CreateTopic) Descriptor() ([]byte, []int) {
-	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{11}
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *CreateTopic) GetId() []byte {
@@ -1017,7 +1334,7 @@ type DeleteTopic struct {
 
 func (x *DeleteTopic) Reset() {
 	*x = DeleteTopic{}
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[12]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1029,7 +1346,7 @@ func (x *DeleteTopic) String() string {
 func (*DeleteTopic) ProtoMessage() {}
 
 func (x *DeleteTopic) ProtoReflect() protoreflect.Message {
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[12]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1042,7 +1359,7 @@ func (x *DeleteTopic) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteTopic.ProtoReflect.Descriptor instead.
 func (*DeleteTopic) Descriptor() ([]byte, []int) {
-	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{12}
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *DeleteTopic) GetId() []byte {
@@ -1071,7 +1388,7 @@ type CreateRanges struct {
 
 func (x *CreateRanges) Reset() {
 	*x = CreateRanges{}
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[13]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1083,7 +1400,7 @@ func (x *CreateRanges) String() string {
 func (*CreateRanges) ProtoMessage() {}
 
 func (x *CreateRanges) ProtoReflect() protoreflect.Message {
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[13]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1096,7 +1413,7 @@ func (x *CreateRanges) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateRanges.ProtoReflect.Descriptor instead.
 func (*CreateRanges) Descriptor() ([]byte, []int) {
-	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{13}
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *CreateRanges) GetTopic() []byte {
@@ -1133,7 +1450,7 @@ type AlterTopicConfig struct {
 
 func (x *AlterTopicConfig) Reset() {
 	*x = AlterTopicConfig{}
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[14]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1145,7 +1462,7 @@ func (x *AlterTopicConfig) String() string {
 func (*AlterTopicConfig) ProtoMessage() {}
 
 func (x *AlterTopicConfig) ProtoReflect() protoreflect.Message {
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[14]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1158,7 +1475,7 @@ func (x *AlterTopicConfig) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AlterTopicConfig.ProtoReflect.Descriptor instead.
 func (*AlterTopicConfig) Descriptor() ([]byte, []int) {
-	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{14}
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *AlterTopicConfig) GetTopic() []byte {
@@ -1200,7 +1517,7 @@ type GrantLeases struct {
 
 func (x *GrantLeases) Reset() {
 	*x = GrantLeases{}
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[15]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1212,7 +1529,7 @@ func (x *GrantLeases) String() string {
 func (*GrantLeases) ProtoMessage() {}
 
 func (x *GrantLeases) ProtoReflect() protoreflect.Message {
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[15]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1225,7 +1542,7 @@ func (x *GrantLeases) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GrantLeases.ProtoReflect.Descriptor instead.
 func (*GrantLeases) Descriptor() ([]byte, []int) {
-	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{15}
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *GrantLeases) GetItems() []*GrantLeases_Item {
@@ -1253,7 +1570,7 @@ type StartEpochs struct {
 
 func (x *StartEpochs) Reset() {
 	*x = StartEpochs{}
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[16]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1265,7 +1582,7 @@ func (x *StartEpochs) String() string {
 func (*StartEpochs) ProtoMessage() {}
 
 func (x *StartEpochs) ProtoReflect() protoreflect.Message {
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[16]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1278,7 +1595,7 @@ func (x *StartEpochs) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartEpochs.ProtoReflect.Descriptor instead.
 func (*StartEpochs) Descriptor() ([]byte, []int) {
-	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{16}
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *StartEpochs) GetItems() []*StartEpochs_Item {
@@ -1306,7 +1623,7 @@ type ReleaseLeases struct {
 
 func (x *ReleaseLeases) Reset() {
 	*x = ReleaseLeases{}
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[17]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1318,7 +1635,7 @@ func (x *ReleaseLeases) String() string {
 func (*ReleaseLeases) ProtoMessage() {}
 
 func (x *ReleaseLeases) ProtoReflect() protoreflect.Message {
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[17]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1331,7 +1648,7 @@ func (x *ReleaseLeases) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseLeases.ProtoReflect.Descriptor instead.
 func (*ReleaseLeases) Descriptor() ([]byte, []int) {
-	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{17}
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ReleaseLeases) GetItems() []*ReleaseLeases_Item {
@@ -1358,7 +1675,7 @@ type ReportFloors struct {
 
 func (x *ReportFloors) Reset() {
 	*x = ReportFloors{}
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[18]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1370,7 +1687,7 @@ func (x *ReportFloors) String() string {
 func (*ReportFloors) ProtoMessage() {}
 
 func (x *ReportFloors) ProtoReflect() protoreflect.Message {
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[18]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1383,7 +1700,7 @@ func (x *ReportFloors) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportFloors.ProtoReflect.Descriptor instead.
 func (*ReportFloors) Descriptor() ([]byte, []int) {
-	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{18}
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ReportFloors) GetItems() []*ReportFloors_Item {
@@ -1405,7 +1722,7 @@ type MoveLogStart struct {
 
 func (x *MoveLogStart) Reset() {
 	*x = MoveLogStart{}
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[19]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1417,7 +1734,7 @@ func (x *MoveLogStart) String() string {
 func (*MoveLogStart) ProtoMessage() {}
 
 func (x *MoveLogStart) ProtoReflect() protoreflect.Message {
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[19]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1430,7 +1747,7 @@ func (x *MoveLogStart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MoveLogStart.ProtoReflect.Descriptor instead.
 func (*MoveLogStart) Descriptor() ([]byte, []int) {
-	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{19}
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *MoveLogStart) GetRange() *RangeID {
@@ -1471,7 +1788,7 @@ type RegisterSegment struct {
 
 func (x *RegisterSegment) Reset() {
 	*x = RegisterSegment{}
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[20]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1483,7 +1800,7 @@ func (x *RegisterSegment) String() string {
 func (*RegisterSegment) ProtoMessage() {}
 
 func (x *RegisterSegment) ProtoReflect() protoreflect.Message {
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[20]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1496,7 +1813,7 @@ func (x *RegisterSegment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterSegment.ProtoReflect.Descriptor instead.
 func (*RegisterSegment) Descriptor() ([]byte, []int) {
-	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{20}
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *RegisterSegment) GetRange() *RangeID {
@@ -1571,7 +1888,7 @@ type ChangeReplicas struct {
 
 func (x *ChangeReplicas) Reset() {
 	*x = ChangeReplicas{}
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[21]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1583,7 +1900,7 @@ func (x *ChangeReplicas) String() string {
 func (*ChangeReplicas) ProtoMessage() {}
 
 func (x *ChangeReplicas) ProtoReflect() protoreflect.Message {
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[21]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1596,7 +1913,7 @@ func (x *ChangeReplicas) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeReplicas.ProtoReflect.Descriptor instead.
 func (*ChangeReplicas) Descriptor() ([]byte, []int) {
-	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{21}
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ChangeReplicas) GetRange() *RangeID {
@@ -1663,7 +1980,7 @@ type MarkReplicasLost struct {
 
 func (x *MarkReplicasLost) Reset() {
 	*x = MarkReplicasLost{}
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[22]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1675,7 +1992,7 @@ func (x *MarkReplicasLost) String() string {
 func (*MarkReplicasLost) ProtoMessage() {}
 
 func (x *MarkReplicasLost) ProtoReflect() protoreflect.Message {
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[22]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1688,7 +2005,7 @@ func (x *MarkReplicasLost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MarkReplicasLost.ProtoReflect.Descriptor instead.
 func (*MarkReplicasLost) Descriptor() ([]byte, []int) {
-	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{22}
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *MarkReplicasLost) GetNode() string {
@@ -1745,7 +2062,7 @@ type AllocateProducerIDs struct {
 
 func (x *AllocateProducerIDs) Reset() {
 	*x = AllocateProducerIDs{}
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[23]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1757,7 +2074,7 @@ func (x *AllocateProducerIDs) String() string {
 func (*AllocateProducerIDs) ProtoMessage() {}
 
 func (x *AllocateProducerIDs) ProtoReflect() protoreflect.Message {
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[23]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1770,7 +2087,7 @@ func (x *AllocateProducerIDs) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AllocateProducerIDs.ProtoReflect.Descriptor instead.
 func (*AllocateProducerIDs) Descriptor() ([]byte, []int) {
-	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{23}
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *AllocateProducerIDs) GetNode() string {
@@ -1804,7 +2121,7 @@ type SetFeatureLevel struct {
 
 func (x *SetFeatureLevel) Reset() {
 	*x = SetFeatureLevel{}
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[24]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1816,7 +2133,7 @@ func (x *SetFeatureLevel) String() string {
 func (*SetFeatureLevel) ProtoMessage() {}
 
 func (x *SetFeatureLevel) ProtoReflect() protoreflect.Message {
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[24]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1829,7 +2146,7 @@ func (x *SetFeatureLevel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetFeatureLevel.ProtoReflect.Descriptor instead.
 func (*SetFeatureLevel) Descriptor() ([]byte, []int) {
-	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{24}
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *SetFeatureLevel) GetLevel() uint32 {
@@ -1850,7 +2167,7 @@ type SubmitRepairs struct {
 
 func (x *SubmitRepairs) Reset() {
 	*x = SubmitRepairs{}
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[25]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1862,7 +2179,7 @@ func (x *SubmitRepairs) String() string {
 func (*SubmitRepairs) ProtoMessage() {}
 
 func (x *SubmitRepairs) ProtoReflect() protoreflect.Message {
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[25]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1875,7 +2192,7 @@ func (x *SubmitRepairs) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmitRepairs.ProtoReflect.Descriptor instead.
 func (*SubmitRepairs) Descriptor() ([]byte, []int) {
-	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{25}
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *SubmitRepairs) GetItems() []*RepairRequest {
@@ -1905,7 +2222,7 @@ type UpdateRepairs struct {
 
 func (x *UpdateRepairs) Reset() {
 	*x = UpdateRepairs{}
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[26]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1917,7 +2234,7 @@ func (x *UpdateRepairs) String() string {
 func (*UpdateRepairs) ProtoMessage() {}
 
 func (x *UpdateRepairs) ProtoReflect() protoreflect.Message {
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[26]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1930,7 +2247,7 @@ func (x *UpdateRepairs) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateRepairs.ProtoReflect.Descriptor instead.
 func (*UpdateRepairs) Descriptor() ([]byte, []int) {
-	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{26}
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *UpdateRepairs) GetNode() string {
@@ -1973,7 +2290,7 @@ type CancelRepairs struct {
 
 func (x *CancelRepairs) Reset() {
 	*x = CancelRepairs{}
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[27]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1985,7 +2302,7 @@ func (x *CancelRepairs) String() string {
 func (*CancelRepairs) ProtoMessage() {}
 
 func (x *CancelRepairs) ProtoReflect() protoreflect.Message {
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[27]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1998,7 +2315,7 @@ func (x *CancelRepairs) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelRepairs.ProtoReflect.Descriptor instead.
 func (*CancelRepairs) Descriptor() ([]byte, []int) {
-	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{27}
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *CancelRepairs) GetIds() []uint64 {
@@ -2034,7 +2351,7 @@ type SetHeal struct {
 
 func (x *SetHeal) Reset() {
 	*x = SetHeal{}
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[28]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2046,7 +2363,7 @@ func (x *SetHeal) String() string {
 func (*SetHeal) ProtoMessage() {}
 
 func (x *SetHeal) ProtoReflect() protoreflect.Message {
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[28]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2059,7 +2376,7 @@ func (x *SetHeal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetHeal.ProtoReflect.Descriptor instead.
 func (*SetHeal) Descriptor() ([]byte, []int) {
-	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{28}
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *SetHeal) GetPaused() bool {
@@ -2094,7 +2411,7 @@ type RemoveNode struct {
 
 func (x *RemoveNode) Reset() {
 	*x = RemoveNode{}
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[29]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2106,7 +2423,7 @@ func (x *RemoveNode) String() string {
 func (*RemoveNode) ProtoMessage() {}
 
 func (x *RemoveNode) ProtoReflect() protoreflect.Message {
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[29]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2119,7 +2436,7 @@ func (x *RemoveNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveNode.ProtoReflect.Descriptor instead.
 func (*RemoveNode) Descriptor() ([]byte, []int) {
-	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{29}
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *RemoveNode) GetName() string {
@@ -2153,7 +2470,7 @@ type RecoverRange struct {
 
 func (x *RecoverRange) Reset() {
 	*x = RecoverRange{}
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[30]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2165,7 +2482,7 @@ func (x *RecoverRange) String() string {
 func (*RecoverRange) ProtoMessage() {}
 
 func (x *RecoverRange) ProtoReflect() protoreflect.Message {
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[30]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2178,7 +2495,7 @@ func (x *RecoverRange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecoverRange.ProtoReflect.Descriptor instead.
 func (*RecoverRange) Descriptor() ([]byte, []int) {
-	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{30}
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *RecoverRange) GetRange() *RangeID {
@@ -2237,6 +2554,189 @@ func (x *RecoverRange) GetAt() int64 {
 	return 0
 }
 
+// op 25
+type GrantCoordinators struct {
+	state         protoimpl.MessageState    `protogen:"open.v1"`
+	Items         []*GrantCoordinators_Item `protobuf:"bytes,1,rep,name=items,proto3" json:"items,omitempty"`
+	At            int64                     `protobuf:"varint,2,opt,name=at,proto3" json:"at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GrantCoordinators) Reset() {
+	*x = GrantCoordinators{}
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GrantCoordinators) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GrantCoordinators) ProtoMessage() {}
+
+func (x *GrantCoordinators) ProtoReflect() protoreflect.Message {
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GrantCoordinators.ProtoReflect.Descriptor instead.
+func (*GrantCoordinators) Descriptor() ([]byte, []int) {
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *GrantCoordinators) GetItems() []*GrantCoordinators_Item {
+	if x != nil {
+		return x.Items
+	}
+	return nil
+}
+
+func (x *GrantCoordinators) GetAt() int64 {
+	if x != nil {
+		return x.At
+	}
+	return 0
+}
+
+// op 26
+type ReleaseCoordinators struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Node          string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	Incarnation   uint64                 `protobuf:"varint,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReleaseCoordinators) Reset() {
+	*x = ReleaseCoordinators{}
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReleaseCoordinators) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReleaseCoordinators) ProtoMessage() {}
+
+func (x *ReleaseCoordinators) ProtoReflect() protoreflect.Message {
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReleaseCoordinators.ProtoReflect.Descriptor instead.
+func (*ReleaseCoordinators) Descriptor() ([]byte, []int) {
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{35}
+}
+
+func (x *ReleaseCoordinators) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *ReleaseCoordinators) GetIncarnation() uint64 {
+	if x != nil {
+		return x.Incarnation
+	}
+	return 0
+}
+
+// op 27
+type UpdateGroups struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Node          string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	Incarnation   uint64                 `protobuf:"varint,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	Sequence      uint64                 `protobuf:"varint,3,opt,name=sequence,proto3" json:"sequence,omitempty"`
+	Items         []*UpdateGroups_Item   `protobuf:"bytes,4,rep,name=items,proto3" json:"items,omitempty"`
+	At            int64                  `protobuf:"varint,5,opt,name=at,proto3" json:"at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UpdateGroups) Reset() {
+	*x = UpdateGroups{}
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UpdateGroups) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UpdateGroups) ProtoMessage() {}
+
+func (x *UpdateGroups) ProtoReflect() protoreflect.Message {
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UpdateGroups.ProtoReflect.Descriptor instead.
+func (*UpdateGroups) Descriptor() ([]byte, []int) {
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{36}
+}
+
+func (x *UpdateGroups) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *UpdateGroups) GetIncarnation() uint64 {
+	if x != nil {
+		return x.Incarnation
+	}
+	return 0
+}
+
+func (x *UpdateGroups) GetSequence() uint64 {
+	if x != nil {
+		return x.Sequence
+	}
+	return 0
+}
+
+func (x *UpdateGroups) GetItems() []*UpdateGroups_Item {
+	if x != nil {
+		return x.Items
+	}
+	return nil
+}
+
+func (x *UpdateGroups) GetAt() int64 {
+	if x != nil {
+		return x.At
+	}
+	return 0
+}
+
 type ClusterRecord struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	Id         []byte                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -2261,7 +2761,7 @@ type ClusterRecord struct {
 
 func (x *ClusterRecord) Reset() {
 	*x = ClusterRecord{}
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[31]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2273,7 +2773,7 @@ func (x *ClusterRecord) String() string {
 func (*ClusterRecord) ProtoMessage() {}
 
 func (x *ClusterRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[31]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2286,7 +2786,7 @@ func (x *ClusterRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClusterRecord.ProtoReflect.Descriptor instead.
 func (*ClusterRecord) Descriptor() ([]byte, []int) {
-	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{31}
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ClusterRecord) GetId() []byte {
@@ -2401,7 +2901,7 @@ type NodeRecord struct {
 
 func (x *NodeRecord) Reset() {
 	*x = NodeRecord{}
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[32]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2413,7 +2913,7 @@ func (x *NodeRecord) String() string {
 func (*NodeRecord) ProtoMessage() {}
 
 func (x *NodeRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[32]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2426,7 +2926,7 @@ func (x *NodeRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeRecord.ProtoReflect.Descriptor instead.
 func (*NodeRecord) Descriptor() ([]byte, []int) {
-	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{32}
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *NodeRecord) GetName() string {
@@ -2485,7 +2985,7 @@ type TopicRecord struct {
 
 func (x *TopicRecord) Reset() {
 	*x = TopicRecord{}
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[33]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2497,7 +2997,7 @@ func (x *TopicRecord) String() string {
 func (*TopicRecord) ProtoMessage() {}
 
 func (x *TopicRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[33]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2510,7 +3010,7 @@ func (x *TopicRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopicRecord.ProtoReflect.Descriptor instead.
 func (*TopicRecord) Descriptor() ([]byte, []int) {
-	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{33}
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *TopicRecord) GetId() []byte {
@@ -2585,7 +3085,7 @@ type RangeRecord struct {
 
 func (x *RangeRecord) Reset() {
 	*x = RangeRecord{}
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[34]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2597,7 +3097,7 @@ func (x *RangeRecord) String() string {
 func (*RangeRecord) ProtoMessage() {}
 
 func (x *RangeRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[34]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2610,7 +3110,7 @@ func (x *RangeRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RangeRecord.ProtoReflect.Descriptor instead.
 func (*RangeRecord) Descriptor() ([]byte, []int) {
-	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{34}
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *RangeRecord) GetId() *RangeID {
@@ -2782,7 +3282,7 @@ type SegmentRecord struct {
 
 func (x *SegmentRecord) Reset() {
 	*x = SegmentRecord{}
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[35]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2794,7 +3294,7 @@ func (x *SegmentRecord) String() string {
 func (*SegmentRecord) ProtoMessage() {}
 
 func (x *SegmentRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[35]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2807,7 +3307,7 @@ func (x *SegmentRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SegmentRecord.ProtoReflect.Descriptor instead.
 func (*SegmentRecord) Descriptor() ([]byte, []int) {
-	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{35}
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *SegmentRecord) GetRange() *RangeID {
@@ -2871,7 +3371,7 @@ type TombstoneRecord struct {
 
 func (x *TombstoneRecord) Reset() {
 	*x = TombstoneRecord{}
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[36]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2883,7 +3383,7 @@ func (x *TombstoneRecord) String() string {
 func (*TombstoneRecord) ProtoMessage() {}
 
 func (x *TombstoneRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[36]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2896,7 +3396,7 @@ func (x *TombstoneRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TombstoneRecord.ProtoReflect.Descriptor instead.
 func (*TombstoneRecord) Descriptor() ([]byte, []int) {
-	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{36}
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *TombstoneRecord) GetTopic() []byte {
@@ -2946,7 +3446,7 @@ type RepairRecord struct {
 
 func (x *RepairRecord) Reset() {
 	*x = RepairRecord{}
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[37]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2958,7 +3458,7 @@ func (x *RepairRecord) String() string {
 func (*RepairRecord) ProtoMessage() {}
 
 func (x *RepairRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[37]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2971,7 +3471,7 @@ func (x *RepairRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RepairRecord.ProtoReflect.Descriptor instead.
 func (*RepairRecord) Descriptor() ([]byte, []int) {
-	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{37}
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *RepairRecord) GetId() uint64 {
@@ -3051,6 +3551,286 @@ func (x *RepairRecord) GetUpdatedAt() int64 {
 	return 0
 }
 
+type CoordinatorRecord struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Slot          int32                  `protobuf:"varint,1,opt,name=slot,proto3" json:"slot,omitempty"`
+	Holder        string                 `protobuf:"bytes,2,opt,name=holder,proto3" json:"holder,omitempty"`
+	Incarnation   uint64                 `protobuf:"varint,3,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	Epoch         int32                  `protobuf:"varint,4,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	Sequence      uint64                 `protobuf:"varint,5,opt,name=sequence,proto3" json:"sequence,omitempty"`
+	GrantIndex    uint64                 `protobuf:"varint,6,opt,name=grant_index,json=grantIndex,proto3" json:"grant_index,omitempty"`
+	GrantedAt     int64                  `protobuf:"varint,7,opt,name=granted_at,json=grantedAt,proto3" json:"granted_at,omitempty"`
+	GrantReason   string                 `protobuf:"bytes,8,opt,name=grant_reason,json=grantReason,proto3" json:"grant_reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CoordinatorRecord) Reset() {
+	*x = CoordinatorRecord{}
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[44]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CoordinatorRecord) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CoordinatorRecord) ProtoMessage() {}
+
+func (x *CoordinatorRecord) ProtoReflect() protoreflect.Message {
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[44]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CoordinatorRecord.ProtoReflect.Descriptor instead.
+func (*CoordinatorRecord) Descriptor() ([]byte, []int) {
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{44}
+}
+
+func (x *CoordinatorRecord) GetSlot() int32 {
+	if x != nil {
+		return x.Slot
+	}
+	return 0
+}
+
+func (x *CoordinatorRecord) GetHolder() string {
+	if x != nil {
+		return x.Holder
+	}
+	return ""
+}
+
+func (x *CoordinatorRecord) GetIncarnation() uint64 {
+	if x != nil {
+		return x.Incarnation
+	}
+	return 0
+}
+
+func (x *CoordinatorRecord) GetEpoch() int32 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *CoordinatorRecord) GetSequence() uint64 {
+	if x != nil {
+		return x.Sequence
+	}
+	return 0
+}
+
+func (x *CoordinatorRecord) GetGrantIndex() uint64 {
+	if x != nil {
+		return x.GrantIndex
+	}
+	return 0
+}
+
+func (x *CoordinatorRecord) GetGrantedAt() int64 {
+	if x != nil {
+		return x.GrantedAt
+	}
+	return 0
+}
+
+func (x *CoordinatorRecord) GetGrantReason() string {
+	if x != nil {
+		return x.GrantReason
+	}
+	return ""
+}
+
+type GroupRecord struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            []byte                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Header        *GroupHeader           `protobuf:"bytes,2,opt,name=header,proto3" json:"header,omitempty"`
+	CreatedAt     int64                  `protobuf:"varint,3,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
+	UpdatedAt     int64                  `protobuf:"varint,4,opt,name=updated_at,json=updatedAt,proto3" json:"updated_at,omitempty"`
+	Index         uint64                 `protobuf:"varint,5,opt,name=index,proto3" json:"index,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GroupRecord) Reset() {
+	*x = GroupRecord{}
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[45]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GroupRecord) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GroupRecord) ProtoMessage() {}
+
+func (x *GroupRecord) ProtoReflect() protoreflect.Message {
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[45]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GroupRecord.ProtoReflect.Descriptor instead.
+func (*GroupRecord) Descriptor() ([]byte, []int) {
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{45}
+}
+
+func (x *GroupRecord) GetId() []byte {
+	if x != nil {
+		return x.Id
+	}
+	return nil
+}
+
+func (x *GroupRecord) GetHeader() *GroupHeader {
+	if x != nil {
+		return x.Header
+	}
+	return nil
+}
+
+func (x *GroupRecord) GetCreatedAt() int64 {
+	if x != nil {
+		return x.CreatedAt
+	}
+	return 0
+}
+
+func (x *GroupRecord) GetUpdatedAt() int64 {
+	if x != nil {
+		return x.UpdatedAt
+	}
+	return 0
+}
+
+func (x *GroupRecord) GetIndex() uint64 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
+}
+
+type MemberRecord struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Group         []byte                 `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
+	Member        *GroupMember           `protobuf:"bytes,2,opt,name=member,proto3" json:"member,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MemberRecord) Reset() {
+	*x = MemberRecord{}
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[46]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MemberRecord) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MemberRecord) ProtoMessage() {}
+
+func (x *MemberRecord) ProtoReflect() protoreflect.Message {
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[46]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MemberRecord.ProtoReflect.Descriptor instead.
+func (*MemberRecord) Descriptor() ([]byte, []int) {
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{46}
+}
+
+func (x *MemberRecord) GetGroup() []byte {
+	if x != nil {
+		return x.Group
+	}
+	return nil
+}
+
+func (x *MemberRecord) GetMember() *GroupMember {
+	if x != nil {
+		return x.Member
+	}
+	return nil
+}
+
+type OffsetRecord struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Group         []byte                 `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
+	Offset        *GroupOffset           `protobuf:"bytes,2,opt,name=offset,proto3" json:"offset,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OffsetRecord) Reset() {
+	*x = OffsetRecord{}
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[47]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OffsetRecord) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OffsetRecord) ProtoMessage() {}
+
+func (x *OffsetRecord) ProtoReflect() protoreflect.Message {
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[47]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OffsetRecord.ProtoReflect.Descriptor instead.
+func (*OffsetRecord) Descriptor() ([]byte, []int) {
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{47}
+}
+
+func (x *OffsetRecord) GetGroup() []byte {
+	if x != nil {
+		return x.Group
+	}
+	return nil
+}
+
+func (x *OffsetRecord) GetOffset() *GroupOffset {
+	if x != nil {
+		return x.Offset
+	}
+	return nil
+}
+
 type Refusal struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Code          uint32                 `protobuf:"varint,1,opt,name=code,proto3" json:"code,omitempty"`
@@ -3061,7 +3841,7 @@ type Refusal struct {
 
 func (x *Refusal) Reset() {
 	*x = Refusal{}
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[38]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3073,7 +3853,7 @@ func (x *Refusal) String() string {
 func (*Refusal) ProtoMessage() {}
 
 func (x *Refusal) ProtoReflect() protoreflect.Message {
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[38]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3086,7 +3866,7 @@ func (x *Refusal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refusal.ProtoReflect.Descriptor instead.
 func (*Refusal) Descriptor() ([]byte, []int) {
-	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{38}
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *Refusal) GetCode() uint32 {
@@ -3121,7 +3901,7 @@ type Outcome struct {
 
 func (x *Outcome) Reset() {
 	*x = Outcome{}
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[39]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3133,7 +3913,7 @@ func (x *Outcome) String() string {
 func (*Outcome) ProtoMessage() {}
 
 func (x *Outcome) ProtoReflect() protoreflect.Message {
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[39]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3146,7 +3926,7 @@ func (x *Outcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Outcome.ProtoReflect.Descriptor instead.
 func (*Outcome) Descriptor() ([]byte, []int) {
-	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{39}
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *Outcome) GetIndex() uint64 {
@@ -3229,7 +4009,7 @@ type RepairProgress_DroppedSource struct {
 
 func (x *RepairProgress_DroppedSource) Reset() {
 	*x = RepairProgress_DroppedSource{}
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[40]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3241,7 +4021,7 @@ func (x *RepairProgress_DroppedSource) String() string {
 func (*RepairProgress_DroppedSource) ProtoMessage() {}
 
 func (x *RepairProgress_DroppedSource) ProtoReflect() protoreflect.Message {
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[40]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3285,7 +4065,7 @@ type GrantLeases_Item struct {
 
 func (x *GrantLeases_Item) Reset() {
 	*x = GrantLeases_Item{}
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[41]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3297,7 +4077,7 @@ func (x *GrantLeases_Item) String() string {
 func (*GrantLeases_Item) ProtoMessage() {}
 
 func (x *GrantLeases_Item) ProtoReflect() protoreflect.Message {
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[41]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3310,7 +4090,7 @@ func (x *GrantLeases_Item) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GrantLeases_Item.ProtoReflect.Descriptor instead.
 func (*GrantLeases_Item) Descriptor() ([]byte, []int) {
-	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{15, 0}
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{18, 0}
 }
 
 func (x *GrantLeases_Item) GetRange() *RangeID {
@@ -3366,7 +4146,7 @@ type StartEpochs_Item struct {
 
 func (x *StartEpochs_Item) Reset() {
 	*x = StartEpochs_Item{}
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[42]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3378,7 +4158,7 @@ func (x *StartEpochs_Item) String() string {
 func (*StartEpochs_Item) ProtoMessage() {}
 
 func (x *StartEpochs_Item) ProtoReflect() protoreflect.Message {
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[42]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3391,7 +4171,7 @@ func (x *StartEpochs_Item) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartEpochs_Item.ProtoReflect.Descriptor instead.
 func (*StartEpochs_Item) Descriptor() ([]byte, []int) {
-	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{16, 0}
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{19, 0}
 }
 
 func (x *StartEpochs_Item) GetRange() *RangeID {
@@ -3426,7 +4206,7 @@ type ReleaseLeases_Item struct {
 
 func (x *ReleaseLeases_Item) Reset() {
 	*x = ReleaseLeases_Item{}
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[43]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3438,7 +4218,7 @@ func (x *ReleaseLeases_Item) String() string {
 func (*ReleaseLeases_Item) ProtoMessage() {}
 
 func (x *ReleaseLeases_Item) ProtoReflect() protoreflect.Message {
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[43]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3451,7 +4231,7 @@ func (x *ReleaseLeases_Item) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseLeases_Item.ProtoReflect.Descriptor instead.
 func (*ReleaseLeases_Item) Descriptor() ([]byte, []int) {
-	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{17, 0}
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{20, 0}
 }
 
 func (x *ReleaseLeases_Item) GetRange() *RangeID {
@@ -3489,7 +4269,7 @@ type ReportFloors_Item struct {
 
 func (x *ReportFloors_Item) Reset() {
 	*x = ReportFloors_Item{}
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[44]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3501,7 +4281,7 @@ func (x *ReportFloors_Item) String() string {
 func (*ReportFloors_Item) ProtoMessage() {}
 
 func (x *ReportFloors_Item) ProtoReflect() protoreflect.Message {
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[44]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3514,7 +4294,7 @@ func (x *ReportFloors_Item) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportFloors_Item.ProtoReflect.Descriptor instead.
 func (*ReportFloors_Item) Descriptor() ([]byte, []int) {
-	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{18, 0}
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{21, 0}
 }
 
 func (x *ReportFloors_Item) GetRange() *RangeID {
@@ -3569,7 +4349,7 @@ type MarkReplicasLost_Item struct {
 
 func (x *MarkReplicasLost_Item) Reset() {
 	*x = MarkReplicasLost_Item{}
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[45]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3581,7 +4361,7 @@ func (x *MarkReplicasLost_Item) String() string {
 func (*MarkReplicasLost_Item) ProtoMessage() {}
 
 func (x *MarkReplicasLost_Item) ProtoReflect() protoreflect.Message {
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[45]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3594,7 +4374,7 @@ func (x *MarkReplicasLost_Item) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MarkReplicasLost_Item.ProtoReflect.Descriptor instead.
 func (*MarkReplicasLost_Item) Descriptor() ([]byte, []int) {
-	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{22, 0}
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{25, 0}
 }
 
 func (x *MarkReplicasLost_Item) GetRange() *RangeID {
@@ -3623,7 +4403,7 @@ type UpdateRepairs_Item struct {
 
 func (x *UpdateRepairs_Item) Reset() {
 	*x = UpdateRepairs_Item{}
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[46]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3635,7 +4415,7 @@ func (x *UpdateRepairs_Item) String() string {
 func (*UpdateRepairs_Item) ProtoMessage() {}
 
 func (x *UpdateRepairs_Item) ProtoReflect() protoreflect.Message {
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[46]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3648,7 +4428,7 @@ func (x *UpdateRepairs_Item) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateRepairs_Item.ProtoReflect.Descriptor instead.
 func (*UpdateRepairs_Item) Descriptor() ([]byte, []int) {
-	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{26, 0}
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{29, 0}
 }
 
 func (x *UpdateRepairs_Item) GetId() uint64 {
@@ -3679,6 +4459,182 @@ func (x *UpdateRepairs_Item) GetProgress() *RepairProgress {
 	return nil
 }
 
+type GrantCoordinators_Item struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Slot          int32                  `protobuf:"varint,1,opt,name=slot,proto3" json:"slot,omitempty"`
+	Holder        string                 `protobuf:"bytes,2,opt,name=holder,proto3" json:"holder,omitempty"`
+	Incarnation   uint64                 `protobuf:"varint,3,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	Expected      int32                  `protobuf:"varint,4,opt,name=expected,proto3" json:"expected,omitempty"`
+	Reason        string                 `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GrantCoordinators_Item) Reset() {
+	*x = GrantCoordinators_Item{}
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[57]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GrantCoordinators_Item) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GrantCoordinators_Item) ProtoMessage() {}
+
+func (x *GrantCoordinators_Item) ProtoReflect() protoreflect.Message {
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[57]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GrantCoordinators_Item.ProtoReflect.Descriptor instead.
+func (*GrantCoordinators_Item) Descriptor() ([]byte, []int) {
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{34, 0}
+}
+
+func (x *GrantCoordinators_Item) GetSlot() int32 {
+	if x != nil {
+		return x.Slot
+	}
+	return 0
+}
+
+func (x *GrantCoordinators_Item) GetHolder() string {
+	if x != nil {
+		return x.Holder
+	}
+	return ""
+}
+
+func (x *GrantCoordinators_Item) GetIncarnation() uint64 {
+	if x != nil {
+		return x.Incarnation
+	}
+	return 0
+}
+
+func (x *GrantCoordinators_Item) GetExpected() int32 {
+	if x != nil {
+		return x.Expected
+	}
+	return 0
+}
+
+func (x *GrantCoordinators_Item) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+type UpdateGroups_Item struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Group         []byte                 `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
+	Epoch         int32                  `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	Delete        bool                   `protobuf:"varint,3,opt,name=delete,proto3" json:"delete,omitempty"`
+	Header        *GroupHeader           `protobuf:"bytes,4,opt,name=header,proto3" json:"header,omitempty"`
+	RemoveMembers [][]byte               `protobuf:"bytes,5,rep,name=remove_members,json=removeMembers,proto3" json:"remove_members,omitempty"`
+	PutMembers    []*GroupMember         `protobuf:"bytes,6,rep,name=put_members,json=putMembers,proto3" json:"put_members,omitempty"`
+	DropOffsets   []*RangeID             `protobuf:"bytes,7,rep,name=drop_offsets,json=dropOffsets,proto3" json:"drop_offsets,omitempty"`
+	PutOffsets    []*GroupOffset         `protobuf:"bytes,8,rep,name=put_offsets,json=putOffsets,proto3" json:"put_offsets,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UpdateGroups_Item) Reset() {
+	*x = UpdateGroups_Item{}
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[58]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UpdateGroups_Item) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UpdateGroups_Item) ProtoMessage() {}
+
+func (x *UpdateGroups_Item) ProtoReflect() protoreflect.Message {
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[58]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UpdateGroups_Item.ProtoReflect.Descriptor instead.
+func (*UpdateGroups_Item) Descriptor() ([]byte, []int) {
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{36, 0}
+}
+
+func (x *UpdateGroups_Item) GetGroup() []byte {
+	if x != nil {
+		return x.Group
+	}
+	return nil
+}
+
+func (x *UpdateGroups_Item) GetEpoch() int32 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *UpdateGroups_Item) GetDelete() bool {
+	if x != nil {
+		return x.Delete
+	}
+	return false
+}
+
+func (x *UpdateGroups_Item) GetHeader() *GroupHeader {
+	if x != nil {
+		return x.Header
+	}
+	return nil
+}
+
+func (x *UpdateGroups_Item) GetRemoveMembers() [][]byte {
+	if x != nil {
+		return x.RemoveMembers
+	}
+	return nil
+}
+
+func (x *UpdateGroups_Item) GetPutMembers() []*GroupMember {
+	if x != nil {
+		return x.PutMembers
+	}
+	return nil
+}
+
+func (x *UpdateGroups_Item) GetDropOffsets() []*RangeID {
+	if x != nil {
+		return x.DropOffsets
+	}
+	return nil
+}
+
+func (x *UpdateGroups_Item) GetPutOffsets() []*GroupOffset {
+	if x != nil {
+		return x.PutOffsets
+	}
+	return nil
+}
+
 type NodeRecord_Claim struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Identity      *Identity              `protobuf:"bytes,1,opt,name=identity,proto3" json:"identity,omitempty"`
@@ -3689,7 +4645,7 @@ type NodeRecord_Claim struct {
 
 func (x *NodeRecord_Claim) Reset() {
 	*x = NodeRecord_Claim{}
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[47]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3701,7 +4657,7 @@ func (x *NodeRecord_Claim) String() string {
 func (*NodeRecord_Claim) ProtoMessage() {}
 
 func (x *NodeRecord_Claim) ProtoReflect() protoreflect.Message {
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[47]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3714,7 +4670,7 @@ func (x *NodeRecord_Claim) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeRecord_Claim.ProtoReflect.Descriptor instead.
 func (*NodeRecord_Claim) Descriptor() ([]byte, []int) {
-	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{32, 0}
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{38, 0}
 }
 
 func (x *NodeRecord_Claim) GetIdentity() *Identity {
@@ -3743,7 +4699,7 @@ type RangeRecord_Replica struct {
 
 func (x *RangeRecord_Replica) Reset() {
 	*x = RangeRecord_Replica{}
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[48]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3755,7 +4711,7 @@ func (x *RangeRecord_Replica) String() string {
 func (*RangeRecord_Replica) ProtoMessage() {}
 
 func (x *RangeRecord_Replica) ProtoReflect() protoreflect.Message {
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[48]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3768,7 +4724,7 @@ func (x *RangeRecord_Replica) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RangeRecord_Replica.ProtoReflect.Descriptor instead.
 func (*RangeRecord_Replica) Descriptor() ([]byte, []int) {
-	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{34, 0}
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{40, 0}
 }
 
 func (x *RangeRecord_Replica) GetNode() string {
@@ -3809,7 +4765,7 @@ type RangeRecord_EpochStart struct {
 
 func (x *RangeRecord_EpochStart) Reset() {
 	*x = RangeRecord_EpochStart{}
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[49]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3821,7 +4777,7 @@ func (x *RangeRecord_EpochStart) String() string {
 func (*RangeRecord_EpochStart) ProtoMessage() {}
 
 func (x *RangeRecord_EpochStart) ProtoReflect() protoreflect.Message {
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[49]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3834,7 +4790,7 @@ func (x *RangeRecord_EpochStart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RangeRecord_EpochStart.ProtoReflect.Descriptor instead.
 func (*RangeRecord_EpochStart) Descriptor() ([]byte, []int) {
-	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{34, 1}
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{40, 1}
 }
 
 func (x *RangeRecord_EpochStart) GetEpoch() int32 {
@@ -3866,7 +4822,7 @@ type RangeRecord_LeaseChange struct {
 
 func (x *RangeRecord_LeaseChange) Reset() {
 	*x = RangeRecord_LeaseChange{}
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[50]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3878,7 +4834,7 @@ func (x *RangeRecord_LeaseChange) String() string {
 func (*RangeRecord_LeaseChange) ProtoMessage() {}
 
 func (x *RangeRecord_LeaseChange) ProtoReflect() protoreflect.Message {
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[50]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3891,7 +4847,7 @@ func (x *RangeRecord_LeaseChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RangeRecord_LeaseChange.ProtoReflect.Descriptor instead.
 func (*RangeRecord_LeaseChange) Descriptor() ([]byte, []int) {
-	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{34, 2}
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{40, 2}
 }
 
 func (x *RangeRecord_LeaseChange) GetEvent() uint32 {
@@ -3956,7 +4912,7 @@ type RangeRecord_Loss struct {
 
 func (x *RangeRecord_Loss) Reset() {
 	*x = RangeRecord_Loss{}
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[51]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3968,7 +4924,7 @@ func (x *RangeRecord_Loss) String() string {
 func (*RangeRecord_Loss) ProtoMessage() {}
 
 func (x *RangeRecord_Loss) ProtoReflect() protoreflect.Message {
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[51]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3981,7 +4937,7 @@ func (x *RangeRecord_Loss) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RangeRecord_Loss.ProtoReflect.Descriptor instead.
 func (*RangeRecord_Loss) Descriptor() ([]byte, []int) {
-	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{34, 3}
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{40, 3}
 }
 
 func (x *RangeRecord_Loss) GetNode() string {
@@ -4036,7 +4992,7 @@ type RangeRecord_LostOffsets struct {
 
 func (x *RangeRecord_LostOffsets) Reset() {
 	*x = RangeRecord_LostOffsets{}
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[52]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4048,7 +5004,7 @@ func (x *RangeRecord_LostOffsets) String() string {
 func (*RangeRecord_LostOffsets) ProtoMessage() {}
 
 func (x *RangeRecord_LostOffsets) ProtoReflect() protoreflect.Message {
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[52]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4061,7 +5017,7 @@ func (x *RangeRecord_LostOffsets) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RangeRecord_LostOffsets.ProtoReflect.Descriptor instead.
 func (*RangeRecord_LostOffsets) Descriptor() ([]byte, []int) {
-	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{34, 4}
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{40, 4}
 }
 
 func (x *RangeRecord_LostOffsets) GetFrom() int64 {
@@ -4134,13 +5090,15 @@ type Outcome_Item struct {
 	Refusal       *Refusal               `protobuf:"bytes,3,opt,name=refusal,proto3" json:"refusal,omitempty"`
 	Repair        uint64                 `protobuf:"varint,4,opt,name=repair,proto3" json:"repair,omitempty"`
 	Existing      bool                   `protobuf:"varint,5,opt,name=existing,proto3" json:"existing,omitempty"`
+	Slot          int32                  `protobuf:"varint,6,opt,name=slot,proto3" json:"slot,omitempty"`
+	Group         []byte                 `protobuf:"bytes,7,opt,name=group,proto3" json:"group,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Outcome_Item) Reset() {
 	*x = Outcome_Item{}
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[53]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4152,7 +5110,7 @@ func (x *Outcome_Item) String() string {
 func (*Outcome_Item) ProtoMessage() {}
 
 func (x *Outcome_Item) ProtoReflect() protoreflect.Message {
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[53]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4165,7 +5123,7 @@ func (x *Outcome_Item) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Outcome_Item.ProtoReflect.Descriptor instead.
 func (*Outcome_Item) Descriptor() ([]byte, []int) {
-	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{39, 0}
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{49, 0}
 }
 
 func (x *Outcome_Item) GetRange() *RangeID {
@@ -4201,6 +5159,20 @@ func (x *Outcome_Item) GetExisting() bool {
 		return x.Existing
 	}
 	return false
+}
+
+func (x *Outcome_Item) GetSlot() int32 {
+	if x != nil {
+		return x.Slot
+	}
+	return 0
+}
+
+func (x *Outcome_Item) GetGroup() []byte {
+	if x != nil {
+		return x.Group
+	}
+	return nil
 }
 
 var File_fsm_fsmpb_fsm_proto protoreflect.FileDescriptor
@@ -4270,7 +5242,42 @@ const file_fsm_fsmpb_fsm_proto_rawDesc = "" +
 	"\x05voter\x18\x12 \x01(\bR\x05voter\x1a;\n" +
 	"\rDroppedSource\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x16\n" +
-	"\x06reason\x18\x02 \x01(\tR\x06reason\"H\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\"\xf0\x01\n" +
+	"\vGroupHeader\x12\x12\n" +
+	"\x04kind\x18\x01 \x01(\rR\x04kind\x12\x14\n" +
+	"\x05epoch\x18\x02 \x01(\x05R\x05epoch\x12)\n" +
+	"\x10assignment_epoch\x18\x03 \x01(\x05R\x0fassignmentEpoch\x12#\n" +
+	"\rprotocol_type\x18\x04 \x01(\fR\fprotocolType\x12\x1a\n" +
+	"\bprotocol\x18\x05 \x01(\fR\bprotocol\x12\x16\n" +
+	"\x06leader\x18\x06 \x01(\fR\x06leader\x12\x1f\n" +
+	"\vempty_since\x18\a \x01(\x03R\n" +
+	"emptySince\x12\x12\n" +
+	"\x04data\x18\b \x01(\fR\x04data\"\x9f\x03\n" +
+	"\vGroupMember\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\fR\x02id\x12\x1f\n" +
+	"\vinstance_id\x18\x02 \x01(\fR\n" +
+	"instanceId\x12\x1b\n" +
+	"\tclient_id\x18\x03 \x01(\fR\bclientId\x12\x1f\n" +
+	"\vclient_host\x18\x04 \x01(\fR\n" +
+	"clientHost\x12\x12\n" +
+	"\x04rack\x18\x05 \x01(\fR\x04rack\x120\n" +
+	"\x14rebalance_timeout_ms\x18\x06 \x01(\x05R\x12rebalanceTimeoutMs\x12,\n" +
+	"\x12session_timeout_ms\x18\a \x01(\x05R\x10sessionTimeoutMs\x12\x14\n" +
+	"\x05epoch\x18\b \x01(\x05R\x05epoch\x12%\n" +
+	"\x0eprevious_epoch\x18\t \x01(\x05R\rpreviousEpoch\x12\x14\n" +
+	"\x05state\x18\n" +
+	" \x01(\rR\x05state\x12\"\n" +
+	"\fsubscription\x18\v \x01(\fR\fsubscription\x12\x1e\n" +
+	"\n" +
+	"assignment\x18\f \x01(\fR\n" +
+	"assignment\x12\x16\n" +
+	"\x06target\x18\r \x01(\fR\x06target\"\xb0\x01\n" +
+	"\vGroupOffset\x12'\n" +
+	"\x05range\x18\x01 \x01(\v2\x11.vtop.fsm.RangeIDR\x05range\x12\x16\n" +
+	"\x06offset\x18\x02 \x01(\x03R\x06offset\x12!\n" +
+	"\fleader_epoch\x18\x03 \x01(\x05R\vleaderEpoch\x12\x1a\n" +
+	"\bmetadata\x18\x04 \x01(\fR\bmetadata\x12!\n" +
+	"\fcommitted_at\x18\x05 \x01(\x03R\vcommittedAt\"H\n" +
 	"\x10BootstrapCluster\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\fR\x02id\x12\x14\n" +
 	"\x05level\x18\x02 \x01(\rR\x05level\x12\x0e\n" +
@@ -4419,7 +5426,36 @@ const file_fsm_fsmpb_fsm_proto_rawDesc = "" +
 	"\x04from\x18\x05 \x01(\x03R\x04from\x12\x0e\n" +
 	"\x02to\x18\x06 \x01(\x03R\x02to\x12\x16\n" +
 	"\x06reason\x18\a \x01(\tR\x06reason\x12\x0e\n" +
-	"\x02at\x18\b \x01(\x03R\x02at\"\xae\x03\n" +
+	"\x02at\x18\b \x01(\x03R\x02at\"\xe6\x01\n" +
+	"\x11GrantCoordinators\x126\n" +
+	"\x05items\x18\x01 \x03(\v2 .vtop.fsm.GrantCoordinators.ItemR\x05items\x12\x0e\n" +
+	"\x02at\x18\x02 \x01(\x03R\x02at\x1a\x88\x01\n" +
+	"\x04Item\x12\x12\n" +
+	"\x04slot\x18\x01 \x01(\x05R\x04slot\x12\x16\n" +
+	"\x06holder\x18\x02 \x01(\tR\x06holder\x12 \n" +
+	"\vincarnation\x18\x03 \x01(\x04R\vincarnation\x12\x1a\n" +
+	"\bexpected\x18\x04 \x01(\x05R\bexpected\x12\x16\n" +
+	"\x06reason\x18\x05 \x01(\tR\x06reason\"K\n" +
+	"\x13ReleaseCoordinators\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12 \n" +
+	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\"\xec\x03\n" +
+	"\fUpdateGroups\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12 \n" +
+	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x1a\n" +
+	"\bsequence\x18\x03 \x01(\x04R\bsequence\x121\n" +
+	"\x05items\x18\x04 \x03(\v2\x1b.vtop.fsm.UpdateGroups.ItemR\x05items\x12\x0e\n" +
+	"\x02at\x18\x05 \x01(\x03R\x02at\x1a\xc6\x02\n" +
+	"\x04Item\x12\x14\n" +
+	"\x05group\x18\x01 \x01(\fR\x05group\x12\x14\n" +
+	"\x05epoch\x18\x02 \x01(\x05R\x05epoch\x12\x16\n" +
+	"\x06delete\x18\x03 \x01(\bR\x06delete\x12-\n" +
+	"\x06header\x18\x04 \x01(\v2\x15.vtop.fsm.GroupHeaderR\x06header\x12%\n" +
+	"\x0eremove_members\x18\x05 \x03(\fR\rremoveMembers\x126\n" +
+	"\vput_members\x18\x06 \x03(\v2\x15.vtop.fsm.GroupMemberR\n" +
+	"putMembers\x124\n" +
+	"\fdrop_offsets\x18\a \x03(\v2\x11.vtop.fsm.RangeIDR\vdropOffsets\x126\n" +
+	"\vput_offsets\x18\b \x03(\v2\x15.vtop.fsm.GroupOffsetR\n" +
+	"putOffsets\"\xae\x03\n" +
 	"\rClusterRecord\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\fR\x02id\x12\x14\n" +
 	"\x05level\x18\x02 \x01(\rR\x05level\x12\x1e\n" +
@@ -4555,10 +5591,35 @@ const file_fsm_fsmpb_fsm_proto_rawDesc = "" +
 	"created_at\x18\n" +
 	" \x01(\x03R\tcreatedAt\x12\x1d\n" +
 	"\n" +
-	"updated_at\x18\v \x01(\x03R\tupdatedAt\"7\n" +
+	"updated_at\x18\v \x01(\x03R\tupdatedAt\"\xf6\x01\n" +
+	"\x11CoordinatorRecord\x12\x12\n" +
+	"\x04slot\x18\x01 \x01(\x05R\x04slot\x12\x16\n" +
+	"\x06holder\x18\x02 \x01(\tR\x06holder\x12 \n" +
+	"\vincarnation\x18\x03 \x01(\x04R\vincarnation\x12\x14\n" +
+	"\x05epoch\x18\x04 \x01(\x05R\x05epoch\x12\x1a\n" +
+	"\bsequence\x18\x05 \x01(\x04R\bsequence\x12\x1f\n" +
+	"\vgrant_index\x18\x06 \x01(\x04R\n" +
+	"grantIndex\x12\x1d\n" +
+	"\n" +
+	"granted_at\x18\a \x01(\x03R\tgrantedAt\x12!\n" +
+	"\fgrant_reason\x18\b \x01(\tR\vgrantReason\"\xa0\x01\n" +
+	"\vGroupRecord\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\fR\x02id\x12-\n" +
+	"\x06header\x18\x02 \x01(\v2\x15.vtop.fsm.GroupHeaderR\x06header\x12\x1d\n" +
+	"\n" +
+	"created_at\x18\x03 \x01(\x03R\tcreatedAt\x12\x1d\n" +
+	"\n" +
+	"updated_at\x18\x04 \x01(\x03R\tupdatedAt\x12\x14\n" +
+	"\x05index\x18\x05 \x01(\x04R\x05index\"S\n" +
+	"\fMemberRecord\x12\x14\n" +
+	"\x05group\x18\x01 \x01(\fR\x05group\x12-\n" +
+	"\x06member\x18\x02 \x01(\v2\x15.vtop.fsm.GroupMemberR\x06member\"S\n" +
+	"\fOffsetRecord\x12\x14\n" +
+	"\x05group\x18\x01 \x01(\fR\x05group\x12-\n" +
+	"\x06offset\x18\x02 \x01(\v2\x15.vtop.fsm.GroupOffsetR\x06offset\"7\n" +
 	"\aRefusal\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\rR\x04code\x12\x18\n" +
-	"\amessage\x18\x02 \x01(\tR\amessage\"\x8b\x04\n" +
+	"\amessage\x18\x02 \x01(\tR\amessage\"\xb5\x04\n" +
 	"\aOutcome\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\x04R\x05index\x12+\n" +
 	"\arefusal\x18\x02 \x01(\v2\x11.vtop.fsm.RefusalR\arefusal\x12,\n" +
@@ -4571,13 +5632,15 @@ const file_fsm_fsmpb_fsm_proto_rawDesc = "" +
 	"\x0econfig_version\x18\b \x01(\x04R\rconfigVersion\x12%\n" +
 	"\x0eproducer_first\x18\t \x01(\x03R\rproducerFirst\x12%\n" +
 	"\x0eproducer_count\x18\n" +
-	" \x01(\x05R\rproducerCount\x1a\xa6\x01\n" +
+	" \x01(\x05R\rproducerCount\x1a\xd0\x01\n" +
 	"\x04Item\x12'\n" +
 	"\x05range\x18\x01 \x01(\v2\x11.vtop.fsm.RangeIDR\x05range\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x05R\x05epoch\x12+\n" +
 	"\arefusal\x18\x03 \x01(\v2\x11.vtop.fsm.RefusalR\arefusal\x12\x16\n" +
 	"\x06repair\x18\x04 \x01(\x04R\x06repair\x12\x1a\n" +
-	"\bexisting\x18\x05 \x01(\bR\bexistingB$Z\"github.com/vtop-log/vtop/fsm/fsmpbb\x06proto3"
+	"\bexisting\x18\x05 \x01(\bR\bexisting\x12\x12\n" +
+	"\x04slot\x18\x06 \x01(\x05R\x04slot\x12\x14\n" +
+	"\x05group\x18\a \x01(\fR\x05groupB$Z\"github.com/vtop-log/vtop/fsm/fsmpbb\x06proto3"
 
 var (
 	file_fsm_fsmpb_fsm_proto_rawDescOnce sync.Once
@@ -4591,7 +5654,7 @@ func file_fsm_fsmpb_fsm_proto_rawDescGZIP() []byte {
 	return file_fsm_fsmpb_fsm_proto_rawDescData
 }
 
-var file_fsm_fsmpb_fsm_proto_msgTypes = make([]protoimpl.MessageInfo, 54)
+var file_fsm_fsmpb_fsm_proto_msgTypes = make([]protoimpl.MessageInfo, 66)
 var file_fsm_fsmpb_fsm_proto_goTypes = []any{
 	(*RangeID)(nil),                      // 0: vtop.fsm.RangeID
 	(*KeyValue)(nil),                     // 1: vtop.fsm.KeyValue
@@ -4600,103 +5663,125 @@ var file_fsm_fsmpb_fsm_proto_goTypes = []any{
 	(*Placement)(nil),                    // 4: vtop.fsm.Placement
 	(*RepairRequest)(nil),                // 5: vtop.fsm.RepairRequest
 	(*RepairProgress)(nil),               // 6: vtop.fsm.RepairProgress
-	(*BootstrapCluster)(nil),             // 7: vtop.fsm.BootstrapCluster
-	(*RegisterNode)(nil),                 // 8: vtop.fsm.RegisterNode
-	(*AdmitPending)(nil),                 // 9: vtop.fsm.AdmitPending
-	(*UpdateNode)(nil),                   // 10: vtop.fsm.UpdateNode
-	(*CreateTopic)(nil),                  // 11: vtop.fsm.CreateTopic
-	(*DeleteTopic)(nil),                  // 12: vtop.fsm.DeleteTopic
-	(*CreateRanges)(nil),                 // 13: vtop.fsm.CreateRanges
-	(*AlterTopicConfig)(nil),             // 14: vtop.fsm.AlterTopicConfig
-	(*GrantLeases)(nil),                  // 15: vtop.fsm.GrantLeases
-	(*StartEpochs)(nil),                  // 16: vtop.fsm.StartEpochs
-	(*ReleaseLeases)(nil),                // 17: vtop.fsm.ReleaseLeases
-	(*ReportFloors)(nil),                 // 18: vtop.fsm.ReportFloors
-	(*MoveLogStart)(nil),                 // 19: vtop.fsm.MoveLogStart
-	(*RegisterSegment)(nil),              // 20: vtop.fsm.RegisterSegment
-	(*ChangeReplicas)(nil),               // 21: vtop.fsm.ChangeReplicas
-	(*MarkReplicasLost)(nil),             // 22: vtop.fsm.MarkReplicasLost
-	(*AllocateProducerIDs)(nil),          // 23: vtop.fsm.AllocateProducerIDs
-	(*SetFeatureLevel)(nil),              // 24: vtop.fsm.SetFeatureLevel
-	(*SubmitRepairs)(nil),                // 25: vtop.fsm.SubmitRepairs
-	(*UpdateRepairs)(nil),                // 26: vtop.fsm.UpdateRepairs
-	(*CancelRepairs)(nil),                // 27: vtop.fsm.CancelRepairs
-	(*SetHeal)(nil),                      // 28: vtop.fsm.SetHeal
-	(*RemoveNode)(nil),                   // 29: vtop.fsm.RemoveNode
-	(*RecoverRange)(nil),                 // 30: vtop.fsm.RecoverRange
-	(*ClusterRecord)(nil),                // 31: vtop.fsm.ClusterRecord
-	(*NodeRecord)(nil),                   // 32: vtop.fsm.NodeRecord
-	(*TopicRecord)(nil),                  // 33: vtop.fsm.TopicRecord
-	(*RangeRecord)(nil),                  // 34: vtop.fsm.RangeRecord
-	(*SegmentRecord)(nil),                // 35: vtop.fsm.SegmentRecord
-	(*TombstoneRecord)(nil),              // 36: vtop.fsm.TombstoneRecord
-	(*RepairRecord)(nil),                 // 37: vtop.fsm.RepairRecord
-	(*Refusal)(nil),                      // 38: vtop.fsm.Refusal
-	(*Outcome)(nil),                      // 39: vtop.fsm.Outcome
-	(*RepairProgress_DroppedSource)(nil), // 40: vtop.fsm.RepairProgress.DroppedSource
-	(*GrantLeases_Item)(nil),             // 41: vtop.fsm.GrantLeases.Item
-	(*StartEpochs_Item)(nil),             // 42: vtop.fsm.StartEpochs.Item
-	(*ReleaseLeases_Item)(nil),           // 43: vtop.fsm.ReleaseLeases.Item
-	(*ReportFloors_Item)(nil),            // 44: vtop.fsm.ReportFloors.Item
-	(*MarkReplicasLost_Item)(nil),        // 45: vtop.fsm.MarkReplicasLost.Item
-	(*UpdateRepairs_Item)(nil),           // 46: vtop.fsm.UpdateRepairs.Item
-	(*NodeRecord_Claim)(nil),             // 47: vtop.fsm.NodeRecord.Claim
-	(*RangeRecord_Replica)(nil),          // 48: vtop.fsm.RangeRecord.Replica
-	(*RangeRecord_EpochStart)(nil),       // 49: vtop.fsm.RangeRecord.EpochStart
-	(*RangeRecord_LeaseChange)(nil),      // 50: vtop.fsm.RangeRecord.LeaseChange
-	(*RangeRecord_Loss)(nil),             // 51: vtop.fsm.RangeRecord.Loss
-	(*RangeRecord_LostOffsets)(nil),      // 52: vtop.fsm.RangeRecord.LostOffsets
-	(*Outcome_Item)(nil),                 // 53: vtop.fsm.Outcome.Item
+	(*GroupHeader)(nil),                  // 7: vtop.fsm.GroupHeader
+	(*GroupMember)(nil),                  // 8: vtop.fsm.GroupMember
+	(*GroupOffset)(nil),                  // 9: vtop.fsm.GroupOffset
+	(*BootstrapCluster)(nil),             // 10: vtop.fsm.BootstrapCluster
+	(*RegisterNode)(nil),                 // 11: vtop.fsm.RegisterNode
+	(*AdmitPending)(nil),                 // 12: vtop.fsm.AdmitPending
+	(*UpdateNode)(nil),                   // 13: vtop.fsm.UpdateNode
+	(*CreateTopic)(nil),                  // 14: vtop.fsm.CreateTopic
+	(*DeleteTopic)(nil),                  // 15: vtop.fsm.DeleteTopic
+	(*CreateRanges)(nil),                 // 16: vtop.fsm.CreateRanges
+	(*AlterTopicConfig)(nil),             // 17: vtop.fsm.AlterTopicConfig
+	(*GrantLeases)(nil),                  // 18: vtop.fsm.GrantLeases
+	(*StartEpochs)(nil),                  // 19: vtop.fsm.StartEpochs
+	(*ReleaseLeases)(nil),                // 20: vtop.fsm.ReleaseLeases
+	(*ReportFloors)(nil),                 // 21: vtop.fsm.ReportFloors
+	(*MoveLogStart)(nil),                 // 22: vtop.fsm.MoveLogStart
+	(*RegisterSegment)(nil),              // 23: vtop.fsm.RegisterSegment
+	(*ChangeReplicas)(nil),               // 24: vtop.fsm.ChangeReplicas
+	(*MarkReplicasLost)(nil),             // 25: vtop.fsm.MarkReplicasLost
+	(*AllocateProducerIDs)(nil),          // 26: vtop.fsm.AllocateProducerIDs
+	(*SetFeatureLevel)(nil),              // 27: vtop.fsm.SetFeatureLevel
+	(*SubmitRepairs)(nil),                // 28: vtop.fsm.SubmitRepairs
+	(*UpdateRepairs)(nil),                // 29: vtop.fsm.UpdateRepairs
+	(*CancelRepairs)(nil),                // 30: vtop.fsm.CancelRepairs
+	(*SetHeal)(nil),                      // 31: vtop.fsm.SetHeal
+	(*RemoveNode)(nil),                   // 32: vtop.fsm.RemoveNode
+	(*RecoverRange)(nil),                 // 33: vtop.fsm.RecoverRange
+	(*GrantCoordinators)(nil),            // 34: vtop.fsm.GrantCoordinators
+	(*ReleaseCoordinators)(nil),          // 35: vtop.fsm.ReleaseCoordinators
+	(*UpdateGroups)(nil),                 // 36: vtop.fsm.UpdateGroups
+	(*ClusterRecord)(nil),                // 37: vtop.fsm.ClusterRecord
+	(*NodeRecord)(nil),                   // 38: vtop.fsm.NodeRecord
+	(*TopicRecord)(nil),                  // 39: vtop.fsm.TopicRecord
+	(*RangeRecord)(nil),                  // 40: vtop.fsm.RangeRecord
+	(*SegmentRecord)(nil),                // 41: vtop.fsm.SegmentRecord
+	(*TombstoneRecord)(nil),              // 42: vtop.fsm.TombstoneRecord
+	(*RepairRecord)(nil),                 // 43: vtop.fsm.RepairRecord
+	(*CoordinatorRecord)(nil),            // 44: vtop.fsm.CoordinatorRecord
+	(*GroupRecord)(nil),                  // 45: vtop.fsm.GroupRecord
+	(*MemberRecord)(nil),                 // 46: vtop.fsm.MemberRecord
+	(*OffsetRecord)(nil),                 // 47: vtop.fsm.OffsetRecord
+	(*Refusal)(nil),                      // 48: vtop.fsm.Refusal
+	(*Outcome)(nil),                      // 49: vtop.fsm.Outcome
+	(*RepairProgress_DroppedSource)(nil), // 50: vtop.fsm.RepairProgress.DroppedSource
+	(*GrantLeases_Item)(nil),             // 51: vtop.fsm.GrantLeases.Item
+	(*StartEpochs_Item)(nil),             // 52: vtop.fsm.StartEpochs.Item
+	(*ReleaseLeases_Item)(nil),           // 53: vtop.fsm.ReleaseLeases.Item
+	(*ReportFloors_Item)(nil),            // 54: vtop.fsm.ReportFloors.Item
+	(*MarkReplicasLost_Item)(nil),        // 55: vtop.fsm.MarkReplicasLost.Item
+	(*UpdateRepairs_Item)(nil),           // 56: vtop.fsm.UpdateRepairs.Item
+	(*GrantCoordinators_Item)(nil),       // 57: vtop.fsm.GrantCoordinators.Item
+	(*UpdateGroups_Item)(nil),            // 58: vtop.fsm.UpdateGroups.Item
+	(*NodeRecord_Claim)(nil),             // 59: vtop.fsm.NodeRecord.Claim
+	(*RangeRecord_Replica)(nil),          // 60: vtop.fsm.RangeRecord.Replica
+	(*RangeRecord_EpochStart)(nil),       // 61: vtop.fsm.RangeRecord.EpochStart
+	(*RangeRecord_LeaseChange)(nil),      // 62: vtop.fsm.RangeRecord.LeaseChange
+	(*RangeRecord_Loss)(nil),             // 63: vtop.fsm.RangeRecord.Loss
+	(*RangeRecord_LostOffsets)(nil),      // 64: vtop.fsm.RangeRecord.LostOffsets
+	(*Outcome_Item)(nil),                 // 65: vtop.fsm.Outcome.Item
 }
 var file_fsm_fsmpb_fsm_proto_depIdxs = []int32{
 	2,  // 0: vtop.fsm.Identity.addresses:type_name -> vtop.fsm.Addresses
 	0,  // 1: vtop.fsm.RepairRequest.range:type_name -> vtop.fsm.RangeID
-	40, // 2: vtop.fsm.RepairProgress.dropped_sources:type_name -> vtop.fsm.RepairProgress.DroppedSource
-	3,  // 3: vtop.fsm.RegisterNode.identity:type_name -> vtop.fsm.Identity
-	2,  // 4: vtop.fsm.UpdateNode.addresses:type_name -> vtop.fsm.Addresses
-	1,  // 5: vtop.fsm.CreateTopic.config:type_name -> vtop.fsm.KeyValue
-	4,  // 6: vtop.fsm.CreateTopic.ranges:type_name -> vtop.fsm.Placement
-	4,  // 7: vtop.fsm.CreateRanges.ranges:type_name -> vtop.fsm.Placement
-	1,  // 8: vtop.fsm.AlterTopicConfig.set:type_name -> vtop.fsm.KeyValue
-	41, // 9: vtop.fsm.GrantLeases.items:type_name -> vtop.fsm.GrantLeases.Item
-	42, // 10: vtop.fsm.StartEpochs.items:type_name -> vtop.fsm.StartEpochs.Item
-	43, // 11: vtop.fsm.ReleaseLeases.items:type_name -> vtop.fsm.ReleaseLeases.Item
-	44, // 12: vtop.fsm.ReportFloors.items:type_name -> vtop.fsm.ReportFloors.Item
-	0,  // 13: vtop.fsm.MoveLogStart.range:type_name -> vtop.fsm.RangeID
-	0,  // 14: vtop.fsm.RegisterSegment.range:type_name -> vtop.fsm.RangeID
-	0,  // 15: vtop.fsm.ChangeReplicas.range:type_name -> vtop.fsm.RangeID
-	45, // 16: vtop.fsm.MarkReplicasLost.items:type_name -> vtop.fsm.MarkReplicasLost.Item
-	5,  // 17: vtop.fsm.SubmitRepairs.items:type_name -> vtop.fsm.RepairRequest
-	46, // 18: vtop.fsm.UpdateRepairs.items:type_name -> vtop.fsm.UpdateRepairs.Item
-	0,  // 19: vtop.fsm.RecoverRange.range:type_name -> vtop.fsm.RangeID
-	3,  // 20: vtop.fsm.NodeRecord.identity:type_name -> vtop.fsm.Identity
-	47, // 21: vtop.fsm.NodeRecord.pending:type_name -> vtop.fsm.NodeRecord.Claim
-	1,  // 22: vtop.fsm.TopicRecord.config:type_name -> vtop.fsm.KeyValue
-	0,  // 23: vtop.fsm.RangeRecord.id:type_name -> vtop.fsm.RangeID
-	48, // 24: vtop.fsm.RangeRecord.replicas:type_name -> vtop.fsm.RangeRecord.Replica
-	49, // 25: vtop.fsm.RangeRecord.epochs:type_name -> vtop.fsm.RangeRecord.EpochStart
-	50, // 26: vtop.fsm.RangeRecord.changes:type_name -> vtop.fsm.RangeRecord.LeaseChange
-	51, // 27: vtop.fsm.RangeRecord.losses:type_name -> vtop.fsm.RangeRecord.Loss
-	52, // 28: vtop.fsm.RangeRecord.lost_offsets:type_name -> vtop.fsm.RangeRecord.LostOffsets
-	0,  // 29: vtop.fsm.SegmentRecord.range:type_name -> vtop.fsm.RangeID
-	5,  // 30: vtop.fsm.RepairRecord.request:type_name -> vtop.fsm.RepairRequest
-	6,  // 31: vtop.fsm.RepairRecord.progress:type_name -> vtop.fsm.RepairProgress
-	38, // 32: vtop.fsm.Outcome.refusal:type_name -> vtop.fsm.Refusal
-	53, // 33: vtop.fsm.Outcome.items:type_name -> vtop.fsm.Outcome.Item
-	0,  // 34: vtop.fsm.GrantLeases.Item.range:type_name -> vtop.fsm.RangeID
-	0,  // 35: vtop.fsm.StartEpochs.Item.range:type_name -> vtop.fsm.RangeID
-	0,  // 36: vtop.fsm.ReleaseLeases.Item.range:type_name -> vtop.fsm.RangeID
-	0,  // 37: vtop.fsm.ReportFloors.Item.range:type_name -> vtop.fsm.RangeID
-	0,  // 38: vtop.fsm.MarkReplicasLost.Item.range:type_name -> vtop.fsm.RangeID
-	6,  // 39: vtop.fsm.UpdateRepairs.Item.progress:type_name -> vtop.fsm.RepairProgress
-	3,  // 40: vtop.fsm.NodeRecord.Claim.identity:type_name -> vtop.fsm.Identity
-	0,  // 41: vtop.fsm.Outcome.Item.range:type_name -> vtop.fsm.RangeID
-	38, // 42: vtop.fsm.Outcome.Item.refusal:type_name -> vtop.fsm.Refusal
-	43, // [43:43] is the sub-list for method output_type
-	43, // [43:43] is the sub-list for method input_type
-	43, // [43:43] is the sub-list for extension type_name
-	43, // [43:43] is the sub-list for extension extendee
-	0,  // [0:43] is the sub-list for field type_name
+	50, // 2: vtop.fsm.RepairProgress.dropped_sources:type_name -> vtop.fsm.RepairProgress.DroppedSource
+	0,  // 3: vtop.fsm.GroupOffset.range:type_name -> vtop.fsm.RangeID
+	3,  // 4: vtop.fsm.RegisterNode.identity:type_name -> vtop.fsm.Identity
+	2,  // 5: vtop.fsm.UpdateNode.addresses:type_name -> vtop.fsm.Addresses
+	1,  // 6: vtop.fsm.CreateTopic.config:type_name -> vtop.fsm.KeyValue
+	4,  // 7: vtop.fsm.CreateTopic.ranges:type_name -> vtop.fsm.Placement
+	4,  // 8: vtop.fsm.CreateRanges.ranges:type_name -> vtop.fsm.Placement
+	1,  // 9: vtop.fsm.AlterTopicConfig.set:type_name -> vtop.fsm.KeyValue
+	51, // 10: vtop.fsm.GrantLeases.items:type_name -> vtop.fsm.GrantLeases.Item
+	52, // 11: vtop.fsm.StartEpochs.items:type_name -> vtop.fsm.StartEpochs.Item
+	53, // 12: vtop.fsm.ReleaseLeases.items:type_name -> vtop.fsm.ReleaseLeases.Item
+	54, // 13: vtop.fsm.ReportFloors.items:type_name -> vtop.fsm.ReportFloors.Item
+	0,  // 14: vtop.fsm.MoveLogStart.range:type_name -> vtop.fsm.RangeID
+	0,  // 15: vtop.fsm.RegisterSegment.range:type_name -> vtop.fsm.RangeID
+	0,  // 16: vtop.fsm.ChangeReplicas.range:type_name -> vtop.fsm.RangeID
+	55, // 17: vtop.fsm.MarkReplicasLost.items:type_name -> vtop.fsm.MarkReplicasLost.Item
+	5,  // 18: vtop.fsm.SubmitRepairs.items:type_name -> vtop.fsm.RepairRequest
+	56, // 19: vtop.fsm.UpdateRepairs.items:type_name -> vtop.fsm.UpdateRepairs.Item
+	0,  // 20: vtop.fsm.RecoverRange.range:type_name -> vtop.fsm.RangeID
+	57, // 21: vtop.fsm.GrantCoordinators.items:type_name -> vtop.fsm.GrantCoordinators.Item
+	58, // 22: vtop.fsm.UpdateGroups.items:type_name -> vtop.fsm.UpdateGroups.Item
+	3,  // 23: vtop.fsm.NodeRecord.identity:type_name -> vtop.fsm.Identity
+	59, // 24: vtop.fsm.NodeRecord.pending:type_name -> vtop.fsm.NodeRecord.Claim
+	1,  // 25: vtop.fsm.TopicRecord.config:type_name -> vtop.fsm.KeyValue
+	0,  // 26: vtop.fsm.RangeRecord.id:type_name -> vtop.fsm.RangeID
+	60, // 27: vtop.fsm.RangeRecord.replicas:type_name -> vtop.fsm.RangeRecord.Replica
+	61, // 28: vtop.fsm.RangeRecord.epochs:type_name -> vtop.fsm.RangeRecord.EpochStart
+	62, // 29: vtop.fsm.RangeRecord.changes:type_name -> vtop.fsm.RangeRecord.LeaseChange
+	63, // 30: vtop.fsm.RangeRecord.losses:type_name -> vtop.fsm.RangeRecord.Loss
+	64, // 31: vtop.fsm.RangeRecord.lost_offsets:type_name -> vtop.fsm.RangeRecord.LostOffsets
+	0,  // 32: vtop.fsm.SegmentRecord.range:type_name -> vtop.fsm.RangeID
+	5,  // 33: vtop.fsm.RepairRecord.request:type_name -> vtop.fsm.RepairRequest
+	6,  // 34: vtop.fsm.RepairRecord.progress:type_name -> vtop.fsm.RepairProgress
+	7,  // 35: vtop.fsm.GroupRecord.header:type_name -> vtop.fsm.GroupHeader
+	8,  // 36: vtop.fsm.MemberRecord.member:type_name -> vtop.fsm.GroupMember
+	9,  // 37: vtop.fsm.OffsetRecord.offset:type_name -> vtop.fsm.GroupOffset
+	48, // 38: vtop.fsm.Outcome.refusal:type_name -> vtop.fsm.Refusal
+	65, // 39: vtop.fsm.Outcome.items:type_name -> vtop.fsm.Outcome.Item
+	0,  // 40: vtop.fsm.GrantLeases.Item.range:type_name -> vtop.fsm.RangeID
+	0,  // 41: vtop.fsm.StartEpochs.Item.range:type_name -> vtop.fsm.RangeID
+	0,  // 42: vtop.fsm.ReleaseLeases.Item.range:type_name -> vtop.fsm.RangeID
+	0,  // 43: vtop.fsm.ReportFloors.Item.range:type_name -> vtop.fsm.RangeID
+	0,  // 44: vtop.fsm.MarkReplicasLost.Item.range:type_name -> vtop.fsm.RangeID
+	6,  // 45: vtop.fsm.UpdateRepairs.Item.progress:type_name -> vtop.fsm.RepairProgress
+	7,  // 46: vtop.fsm.UpdateGroups.Item.header:type_name -> vtop.fsm.GroupHeader
+	8,  // 47: vtop.fsm.UpdateGroups.Item.put_members:type_name -> vtop.fsm.GroupMember
+	0,  // 48: vtop.fsm.UpdateGroups.Item.drop_offsets:type_name -> vtop.fsm.RangeID
+	9,  // 49: vtop.fsm.UpdateGroups.Item.put_offsets:type_name -> vtop.fsm.GroupOffset
+	3,  // 50: vtop.fsm.NodeRecord.Claim.identity:type_name -> vtop.fsm.Identity
+	0,  // 51: vtop.fsm.Outcome.Item.range:type_name -> vtop.fsm.RangeID
+	48, // 52: vtop.fsm.Outcome.Item.refusal:type_name -> vtop.fsm.Refusal
+	53, // [53:53] is the sub-list for method output_type
+	53, // [53:53] is the sub-list for method input_type
+	53, // [53:53] is the sub-list for extension type_name
+	53, // [53:53] is the sub-list for extension extendee
+	0,  // [0:53] is the sub-list for field type_name
 }
 
 func init() { file_fsm_fsmpb_fsm_proto_init() }
@@ -4704,14 +5789,14 @@ func file_fsm_fsmpb_fsm_proto_init() {
 	if File_fsm_fsmpb_fsm_proto != nil {
 		return
 	}
-	file_fsm_fsmpb_fsm_proto_msgTypes[10].OneofWrappers = []any{}
+	file_fsm_fsmpb_fsm_proto_msgTypes[13].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_fsm_fsmpb_fsm_proto_rawDesc), len(file_fsm_fsmpb_fsm_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   54,
+			NumMessages:   66,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
