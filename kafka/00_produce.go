@@ -7,7 +7,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/vtop-log/vtop"
@@ -16,7 +15,7 @@ import (
 	"github.com/vtop-log/vtop/topicconfig"
 )
 
-// Produce: v3-10 (advertised from 0; see api.advertisedMin)
+// Produce: v3-13 (advertised from 0; see api.advertisedMin)
 //
 //   - Exactly one record batch of format 2 for each range, as Kafka has it since v3; it is checked whole (CRC32C
 //     included) and stored as it came. Offsets and epoch are filled in by the node.
@@ -27,6 +26,7 @@ import (
 //   - While this node is being promoted, admission waits for it, up to Config.LeaderWait; while the range's buffers are full,
 //     up to the request's own timeout. Then the range alone is refused with a retriable code.
 //   - A timeout leaves the outcome unknown: REQUEST_TIMED_OUT. A retry of an idempotent producer is recognised.
+//   - v10 names the leader to a client that is at the wrong node (KIP-951); v13 names topics by id.
 //   - A transactional id is refused.
 
 // produceCall is one Produce between admission and answer.
@@ -44,7 +44,7 @@ type produceCall struct {
 // producePart is one range of a Produce. Its done function is made once and lives with it.
 type producePart struct {
 	call   *produceCall
-	topic  string
+	topic  topicRef
 	index  int32
 	r      vtop.Range // zero if the topic is not known
 	key    producerKey
@@ -81,7 +81,7 @@ func (s *Server) recycle(p *produceCall) {
 }
 
 // add makes a part, reusing a spare one.
-func (p *produceCall) add(topic string, index int32) *producePart {
+func (p *produceCall) add(topic topicRef, index int32) *producePart {
 	if p.used == len(p.parts) {
 		part := &producePart{call: p}
 		part.done = part.finish
@@ -130,7 +130,7 @@ func (c *conn) admitProduce(f *frame) error {
 	f.produce, p.acks = p, req.Acks
 	wait := min(max(time.Duration(req.TimeoutMillis)*time.Millisecond, time.Millisecond), c.server.cfg.MaxTimeout)
 	p.deadline = f.at.Add(wait)
-	a := admission{conn: c, state: c.server.node.State(), at: f.at, leadBy: f.at.Add(min(wait, c.server.cfg.LeaderWait)), roomBy: p.deadline, acks: req.Acks}
+	a := admission{conn: c, state: c.server.node.State(), at: f.at, leadBy: f.at.Add(min(wait, c.server.cfg.LeaderWait)), roomBy: p.deadline, acks: req.Acks, byID: f.version >= 13}
 	switch {
 	case req.Acks < -1 || req.Acks > 1:
 		a.refuse = fmt.Errorf("%w: acks=%d: want 0, 1 or -1", errAcks, req.Acks)
@@ -157,23 +157,25 @@ type admission struct {
 	at             time.Time // when the request came
 	leadBy, roomBy time.Time
 	acks           int16
+	byID           bool  // topics are named by id
 	refuse         error // for the whole request
 }
 
 func (a *admission) topic(p *produceCall, t *kmsg.ProduceRequestTopic) {
-	topic, known := a.state.TopicByName(t.Topic)
-	for !known && a.refuse == nil && time.Since(a.at) < lateTopic && a.conn.pause(latePause) {
+	ref := topicRef{t.Topic, t.TopicID, a.byID}
+	topic, known := ref.in(a.state)
+	for !known && a.refuse == nil && time.Since(a.at) < lateTopic && !a.state.Deleted(ref.id) && a.conn.pause(latePause) {
 		a.state = a.conn.server.node.State()
-		topic, known = a.state.TopicByName(t.Topic)
+		topic, known = ref.in(a.state)
 	}
 	for i := range t.Partitions {
 		rp := &t.Partitions[i]
-		part := p.add(t.Topic, rp.Partition)
+		part := p.add(ref, rp.Partition)
 		switch {
 		case a.refuse != nil:
 			part.fail(a.refuse)
 		case !known || rp.Partition < 0 || rp.Partition >= topic.Ranges:
-			part.fail(fmt.Errorf("%w: %s/%d", vtop.ErrUnknownRange, t.Topic, rp.Partition))
+			part.fail(ref.noRange(known, rp.Partition))
 		default:
 			a.part(part, vtop.Range{Topic: topic.ID, Index: rp.Partition}, rp.Records, topicconfig.BatchLimit(topic.Config))
 		}
@@ -270,7 +272,7 @@ func (c *conn) answerProduce(f *frame, out *buffer) error {
 	for _, part := range p.parts[:p.used] {
 		rp := c.partAnswer(part)
 		f.note(rp.ErrorCode != 0)
-		if rp.ErrorCode == kerr.NotLeaderForPartition.Code && f.version >= 10 {
+		if f.version >= 10 {
 			c.hintLeader(resp, &rp, part.r)
 		}
 		if rp.ErrorCode != 0 && failed == nil {
@@ -292,7 +294,7 @@ func (c *conn) partAnswer(part *producePart) kmsg.ProduceResponseTopicPartition 
 	if part.state.CompareAndSwap(partWaiting, partAbandoned) {
 		err = fmt.Errorf("%w: no acknowledgement in time", vtop.ErrTimeout)
 	} else {
-		err = part.result.Err
+		err = part.topic.during(c.server.node.State(), part.result.Err)
 	}
 	if err == nil {
 		rp.BaseOffset, rp.LogStartOffset = int64(part.result.Base), int64(part.result.LogStart)
@@ -307,16 +309,16 @@ func (c *conn) partAnswer(part *producePart) kmsg.ProduceResponseTopicPartition 
 
 // appendPart adds a part's answer; parts of one topic stand together in the request. Topics of earlier answers are
 // reused.
-func appendPart(resp *kmsg.ProduceResponse, topic string, rp kmsg.ProduceResponseTopicPartition) {
+func appendPart(resp *kmsg.ProduceResponse, topic topicRef, rp kmsg.ProduceResponseTopicPartition) {
 	n := len(resp.Topics)
-	if n == 0 || resp.Topics[n-1].Topic != topic {
+	if n == 0 || resp.Topics[n-1].Topic != topic.name || resp.Topics[n-1].TopicID != topic.id {
 		if n < cap(resp.Topics) {
 			resp.Topics = resp.Topics[:n+1]
 		} else {
 			resp.Topics = append(resp.Topics, kmsg.ProduceResponseTopic{})
 		}
 		t := &resp.Topics[n]
-		t.Topic, t.Partitions = topic, t.Partitions[:0]
+		t.Topic, t.TopicID, t.Partitions = topic.name, topic.id, t.Partitions[:0]
 		n++
 	}
 	t := &resp.Topics[n-1]

@@ -3,7 +3,7 @@ package kafka
 import (
 	"context"
 	"errors"
-	"fmt"
+	"slices"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -12,13 +12,15 @@ import (
 	"github.com/vtop-log/vtop"
 )
 
-// Fetch: v4-12
+// Fetch: v4-18
 //
 //   - Whole batches below the high watermark, verbatim, in the order of the request. The limits of the request
 //     and Config.FetchBytes hold, save that the first batch is always returned, however large.
 //   - Fewer than MinBytes: the request waits for its ranges to move (Node.Watch), up to MaxWait. An error or a
 //     divergence answers at once.
-//   - v9 checks the client's leader epoch; v12 the epoch of what it fetched last, answered as diverging epoch.
+//   - v9 checks the client's leader epoch; v12 the epoch of what it fetched last, answered as diverging epoch (KIP-320).
+//   - v13 names topics by id; v16 names the leader to a client that is at the wrong node, or under an old epoch (KIP-951).
+//     What v15 and v18 added is for replicas, and is not looked at.
 //   - Sessions are not kept: the answer names session 0, so that clients send all their ranges each time. A request
 //     within a session gets FETCH_SESSION_ID_NOT_FOUND.
 //   - While this node is being promoted for a range and nothing else is to be told, the answer waits up to
@@ -33,9 +35,11 @@ type fetch struct {
 	ranges []vtop.Range // of the known ranges, for Watch
 	// What the last pass saw.
 	bytes     int
-	final     bool // there is something to tell beyond records
-	promoting bool // a range is worth waiting for: its leader is coming, here or elsewhere
-	late      bool // one of them only because this node may not have heard yet
+	final     bool     // there is something to tell beyond records
+	promoting bool     // a range is worth waiting for: its leader is coming, here or elsewhere
+	late      bool     // one of them only because this node may not have heard yet
+	missing   bool     // a topic is not there that may be in a moment
+	leaders   []broker // that the answer names
 }
 
 // answerFetch runs a Fetch and writes its answer.
@@ -88,11 +92,18 @@ func (w *fetch) wait() (out *buffer, held int64, err error) {
 		if w.promoting && leadBy.After(until) {
 			until = leadBy
 		}
-		if w.enough() || !time.Now().Before(until) || s.isDraining() {
+		missing := w.missing && w.bytes == 0
+		if !missing && (w.missing || w.enough() || !time.Now().Before(until)) || s.isDraining() {
 			return out, held, nil
 		}
 		s.pool.put(out)
 		s.responses.release(held)
+		if missing { // not for long, and there is nothing to watch yet
+			if !c.pause(latePause) && c.ctx.Err() != nil {
+				return nil, 0, context.Cause(c.ctx)
+			}
+			continue
+		}
 		if !watch.begin(s.node, w.ranges) {
 			continue // something may have happened before the watch: look again
 		}
@@ -132,31 +143,45 @@ func (w *fetch) attempt() (*buffer, int64, error) {
 
 // pass encodes one look at every range into out.
 func (w *fetch) pass(out *buffer) {
-	state := w.conn.server.node.State()
+	v := &view{w.conn.server.node.State(), w.conn.server.node}
 	e := fetchEncoder{b: out.b[:0], version: w.frame.version, committed: w.req.IsolationLevel == 1}
-	w.bytes, w.final, w.promoting, w.late, w.ranges = 0, false, false, false, w.ranges[:0]
+	w.bytes, w.final, w.promoting, w.late, w.missing = 0, false, false, false, false
+	w.ranges, w.leaders = w.ranges[:0], w.leaders[:0]
 	e.begin(w.frame.corr, 0, len(w.req.Topics))
 	for i := range w.req.Topics {
 		t := &w.req.Topics[i]
-		topic, known := state.TopicByName(t.Topic)
-		e.topic(t.Topic, len(t.Partitions))
+		ref := topicRef{t.Topic, t.TopicID, w.frame.version >= 13}
+		topic, known := ref.in(v.state)
+		e.topic(ref, len(t.Partitions))
 		for j := range t.Partitions {
 			p := &t.Partitions[j]
 			e.open(p.Partition)
 			if !known || p.Partition < 0 || p.Partition >= topic.Ranges {
-				w.fail(&e, vtop.Range{}, fmt.Errorf("%w: %s/%d", vtop.ErrUnknownRange, t.Topic, p.Partition), FetchResult{HighWatermark: -1, LogStart: -1})
+				w.absent(&e, v, ref, p.Partition)
 				continue
 			}
-			w.part(&e, vtop.Range{Topic: topic.ID, Index: p.Partition}, p)
+			w.part(&e, v, ref, vtop.Range{Topic: topic.ID, Index: p.Partition}, p)
 		}
 		e.endTopic()
 	}
-	e.end()
+	e.end(w.leaders)
 	out.b = e.b
 }
 
+// absent answers for a range that is not there. A topic may be there in a moment: the node that told the client of it had
+// heard sooner.
+func (w *fetch) absent(e *fetchEncoder, v *view, ref topicRef, index int32) {
+	_, known := ref.in(v.state)
+	if !known && !v.state.Deleted(ref.id) && time.Since(w.frame.at) < lateElsewhere {
+		w.missing = true
+		e.close(w.conn.server.code(faceRead, ref.unknown()), -1, -1, fetchTail{})
+		return
+	}
+	w.fail(e, v, vtop.Range{}, ref.noRange(known, index), FetchResult{})
+}
+
 // part reads one range into its place.
-func (w *fetch) part(e *fetchEncoder, r vtop.Range, p *kmsg.FetchRequestTopicPartition) {
+func (w *fetch) part(e *fetchEncoder, v *view, ref topicRef, r vtop.Range, p *kmsg.FetchRequestTopicPartition) {
 	w.ranges = append(w.ranges, r)
 	spec := FetchSpec{
 		Offset:           vtop.Offset(p.FetchOffset),
@@ -173,7 +198,7 @@ func (w *fetch) part(e *fetchEncoder, r vtop.Range, p *kmsg.FetchRequestTopicPar
 	}
 	result, err := w.conn.server.node.Fetch(r, spec, e.b)
 	if err != nil {
-		w.fail(e, r, err, result)
+		w.fail(e, v, r, ref.during(w.conn.server.node.State(), err), result)
 		return
 	}
 	n := len(result.Dst) - len(e.b)
@@ -184,11 +209,11 @@ func (w *fetch) part(e *fetchEncoder, r vtop.Range, p *kmsg.FetchRequestTopicPar
 	if spec.Offset > result.HighWatermark && result.Diverging == nil {
 		result.HighWatermark = -1 // a new leader's; the client may have seen a higher one (I7)
 	}
-	e.close(0, result.HighWatermark, result.LogStart, result.Diverging)
+	e.close(0, result.HighWatermark, result.LogStart, fetchTail{diverging: result.Diverging})
 }
 
 // fail closes a partition with an error; records that were appended are taken back.
-func (w *fetch) fail(e *fetchEncoder, r vtop.Range, err error, result FetchResult) {
+func (w *fetch) fail(e *fetchEncoder, v *view, r vtop.Range, err error, result FetchResult) {
 	e.b = e.b[:e.records]
 	high, start := vtop.Offset(-1), vtop.Offset(-1)
 	if errors.Is(err, vtop.ErrOffsetOutOfRange) {
@@ -203,14 +228,31 @@ func (w *fetch) fail(e *fetchEncoder, r vtop.Range, err error, result FetchResul
 		w.conn.server.metrics.failed(keyFetch, code)
 		w.frame.note(true)
 	}
-	e.close(code, high, start, nil)
+	e.close(code, high, start, fetchTail{leader: w.hint(v, r, code)})
+}
+
+// hint finds the leader to tell along with a code, and has its address told at the answer's end. (KIP-951)
+func (w *fetch) hint(v *view, r vtop.Range, code int16) *leaderHint {
+	if w.frame.version < 16 || !hinted(code) {
+		return nil
+	}
+	hint, ok := v.hint(r, code)
+	if !ok {
+		return nil
+	}
+	if !slices.ContainsFunc(w.leaders, func(b broker) bool { return b.id == hint.leader }) {
+		if b, ok := v.broker(hint.leader); ok {
+			w.leaders = append(w.leaders, b)
+		}
+	}
+	return &hint
 }
 
 func (w *fetch) sessionRefused() *buffer {
 	out := w.conn.server.pool.get(1 << minClass)
 	e := fetchEncoder{b: out.b, version: w.frame.version}
 	e.begin(w.frame.corr, kerr.FetchSessionIDNotFound.Code, 0)
-	e.end()
+	e.end(nil)
 	out.b = e.b
 	return out
 }

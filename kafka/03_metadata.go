@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -13,7 +14,7 @@ import (
 	"github.com/vtop-log/vtop/fsm"
 )
 
-// Metadata: v0-9
+// Metadata: v0-13
 //
 //   - Brokers are the nodes that are alive; the leader of a range is the living holder of its lease, even while it is
 //     promoted; in-sync replicas are the living voters. Anything finer only the leader knows.
@@ -21,6 +22,9 @@ import (
 //   - A topic that is asked for by name and not there is created, if client (v4) and Config allow it.
 //   - For named topics the answer waits up to Config.LeaderWait for the leaders of a new topic, and of ranges that lost
 //     theirs within the last seconds: one good answer instead of several bad ones with the client's back-off between.
+//   - Topics are named by name or, from v12 on, by id: what is asked by id is never created. Before v12 an id, or a topic
+//     without a name, makes the whole request INVALID_REQUEST. v13's code for the whole answer is always 0.
+//   - Without security, all that can be done to the cluster or a topic is allowed, where a client asks what is.
 //   - A node that has not caught up with the metadata knows neither what is there nor what is not: it answers named topics
 //     with LEADER_NOT_AVAILABLE, and ends the connection of a client that asks for all.
 
@@ -35,7 +39,11 @@ func runMetadata(c *call, kreq kmsg.Request) (kmsg.Response, error) {
 		if all {
 			return nil, fmt.Errorf("%w: %w", errNotCaughtUp, err)
 		}
-		c.metadataUnready(req, resp)
+		c.metadataRefused(req, resp, kerr.LeaderNotAvailable)
+		return resp, nil
+	}
+	if req.Version < 12 && namedOddly(req) {
+		c.metadataRefused(req, resp, kerr.InvalidRequest)
 		return resp, nil
 	}
 	v := &view{c.node.State(), c.node}
@@ -43,21 +51,57 @@ func runMetadata(c *call, kreq kmsg.Request) (kmsg.Response, error) {
 		v = c.prepareTopics(v, req)
 	}
 	c.metadataCluster(v, resp)
+	if req.IncludeClusterAuthorizedOperations {
+		resp.AuthorizedOperations = clusterOperations
+	}
+	add := func(rt kmsg.MetadataResponseTopic) {
+		if req.IncludeTopicAuthorizedOperations && rt.ErrorCode == 0 {
+			rt.AuthorizedOperations = topicOperations
+		}
+		resp.Topics = append(resp.Topics, rt)
+	}
 	if all {
 		for t := range v.state.Topics() {
-			resp.Topics = append(resp.Topics, c.metadataTopic(v, t))
+			add(c.metadataTopic(v, t))
 		}
 		return resp, nil
 	}
-	seen := make(map[string]bool, len(req.Topics))
+	seen := make(map[topicRef]bool, len(req.Topics))
 	for i := range req.Topics { // each once: a small request must not have a huge answer
-		name := topicName(&req.Topics[i])
-		if !seen[name] {
-			seen[name] = true
-			resp.Topics = append(resp.Topics, c.metadataNamed(v, name))
+		ref := topicAsked(&req.Topics[i])
+		t, known := ref.in(v.state)
+		if known {
+			ref = topicRef{id: t.ID, byID: true}
 		}
+		switch {
+		case seen[ref]:
+		case known:
+			add(c.metadataTopic(v, t))
+		default:
+			add(c.metadataUnknown(ref))
+		}
+		seen[ref] = true
 	}
 	return resp, nil
+}
+
+// What a client may do, as bits numbered by Kafka's operations: there are no access rules.
+const (
+	topicOperations   = 1<<3 | 1<<4 | 1<<5 | 1<<6 | 1<<7 | 1<<8 | 1<<10 | 1<<11 // read, write, create, delete, alter, describe, and the two for settings
+	clusterOperations = 1<<5 | 1<<7 | 1<<8 | 1<<9 | 1<<10 | 1<<11 | 1<<12       // create, alter, describe, act as a broker, settings, write idempotently
+)
+
+// topicAsked is a topic as a Metadata request names it: by id if it gives one.
+func topicAsked(t *kmsg.MetadataRequestTopic) topicRef {
+	if id := vtop.TopicID(t.TopicID); id != (vtop.TopicID{}) {
+		return topicRef{id: id, byID: true}
+	}
+	return topicRef{name: topicName(t)}
+}
+
+// namedOddly says whether a topic has no name, or an id.
+func namedOddly(req *kmsg.MetadataRequest) bool {
+	return slices.ContainsFunc(req.Topics, func(t kmsg.MetadataRequestTopic) bool { return t.Topic == nil || t.TopicID != [16]byte{} })
 }
 
 func topicName(t *kmsg.MetadataRequestTopic) string {
@@ -77,24 +121,27 @@ func (c *call) metadataCluster(v *view, resp *kmsg.MetadataResponse) {
 	resp.ClusterID, resp.ControllerID = &id, v.controller()
 }
 
-func (c *call) metadataUnready(req *kmsg.MetadataRequest, resp *kmsg.MetadataResponse) {
+// metadataRefused answers every topic of the request with the same code.
+func (c *call) metadataRefused(req *kmsg.MetadataRequest, resp *kmsg.MetadataResponse, code *kerr.Error) {
 	c.metadataCluster(&view{c.node.State(), c.node}, resp)
 	for i := range req.Topics {
 		rt := kmsg.NewMetadataResponseTopic()
-		rt.Topic, rt.ErrorCode = kmsg.StringPtr(topicName(&req.Topics[i])), kerr.LeaderNotAvailable.Code
+		rt.Topic, rt.TopicID, rt.ErrorCode = kmsg.StringPtr(topicName(&req.Topics[i])), req.Topics[i].TopicID, code.Code
 		resp.Topics = append(resp.Topics, rt)
 	}
 }
 
-func (c *call) metadataNamed(v *view, name string) kmsg.MetadataResponseTopic {
-	if t, ok := v.state.TopicByName(name); ok {
-		return c.metadataTopic(v, t)
-	}
+// metadataUnknown answers for a topic that is not there.
+func (c *call) metadataUnknown(ref topicRef) kmsg.MetadataResponseTopic {
 	rt := kmsg.NewMetadataResponseTopic()
-	rt.Topic, rt.ErrorCode = &name, kerr.UnknownTopicOrPartition.Code
-	if checkTopicName(name) != nil {
+	if ref.byID {
+		rt.TopicID, rt.ErrorCode = ref.id, kerr.UnknownTopicID.Code
+		return rt
+	}
+	rt.Topic, rt.ErrorCode = &ref.name, kerr.UnknownTopicOrPartition.Code
+	if checkTopicName(ref.name) != nil {
 		rt.ErrorCode = kerr.InvalidTopicException.Code
-	} else if err := c.frame.createErr[name]; err != nil {
+	} else if err := c.frame.createErr[ref.name]; err != nil {
 		rt.ErrorCode = c.server.adminCode(err)
 		if errors.Is(err, vtop.ErrTimeout) || errors.Is(err, vtop.ErrNotReady) || errors.Is(err, context.DeadlineExceeded) {
 			rt.ErrorCode = kerr.LeaderNotAvailable.Code // it may be there soon
@@ -106,7 +153,7 @@ func (c *call) metadataNamed(v *view, name string) kmsg.MetadataResponseTopic {
 func (c *call) metadataTopic(v *view, t *fsm.Topic) kmsg.MetadataResponseTopic {
 	rt := kmsg.NewMetadataResponseTopic()
 	name := t.Name
-	rt.Topic = &name
+	rt.Topic, rt.TopicID = &name, t.ID
 	rt.Partitions = make([]kmsg.MetadataResponseTopicPartition, 0, t.Ranges)
 	for r := range v.state.RangesOfTopic(t.ID) {
 		p, led := v.partition(r)
@@ -157,7 +204,7 @@ func (c *call) leaderless(v *view, req *kmsg.MetadataRequest) []vtop.Range {
 	now := time.Now()
 	seen := make(map[vtop.TopicID]bool, len(req.Topics))
 	for i := range req.Topics {
-		t, ok := v.state.TopicByName(topicName(&req.Topics[i]))
+		t, ok := topicAsked(&req.Topics[i]).in(v.state)
 		if !ok || seen[t.ID] {
 			continue
 		}
@@ -180,8 +227,9 @@ func (c *call) createMissing(v *view, req *kmsg.MetadataRequest) {
 	defer cancel()
 	created := 0
 	for i := range req.Topics {
-		name := topicName(&req.Topics[i])
-		if _, ok := v.state.TopicByName(name); ok || checkTopicName(name) != nil || created == maxAutoCreate {
+		ref := topicAsked(&req.Topics[i])
+		name := ref.name
+		if _, ok := ref.in(v.state); ok || ref.byID || checkTopicName(name) != nil || created == maxAutoCreate {
 			continue
 		}
 		created++

@@ -6,17 +6,19 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/vtop-log/vtop"
 	"github.com/vtop-log/vtop/fsm"
 	"github.com/vtop-log/vtop/topicconfig"
 )
 
-// CreateTopics: v2-6
+// CreateTopics: v2-7
 //
 //   - Any node takes it. Each topic is one step: all its ranges or nothing. The answer comes when it is applied here.
 //   - -1 for partitions or replication factor takes Config's default.
 //   - Replicas are placed by the cluster: a manual assignment is refused with INVALID_REPLICA_ASSIGNMENT.
 //   - Configuration is held to topicconfig; INVALID_CONFIG says what is allowed.
 //   - validate_only checks all that this node can check and changes nothing.
+//   - v7 tells the new topic's id; none where nothing was created.
 //   - A repeat is refused with TOPIC_ALREADY_EXISTS, also after a REQUEST_TIMED_OUT whose creation did happen.
 
 func runCreateTopics(c *call, kreq kmsg.Request) (kmsg.Response, error) {
@@ -41,9 +43,10 @@ func runCreateTopics(c *call, kreq kmsg.Request) (kmsg.Response, error) {
 			err = refuse(kerr.InvalidRequest, "the request names this topic more than once")
 		}
 		if err == nil && !req.ValidateOnly {
-			_, err = c.node.CreateTopic(ctx, spec)
+			rt.TopicID, err = c.node.CreateTopic(ctx, spec)
 		}
 		if err != nil {
+			rt.TopicID = vtop.TopicID{}
 			rt.ErrorCode, rt.ErrorMessage = c.adminAnswer(err)
 		} else {
 			rt.NumPartitions, rt.ReplicationFactor = spec.Ranges, spec.Replicas

@@ -5,7 +5,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// InitProducerId: v0-4
+// InitProducerId: v0-5
 //
 //   - Idempotent producers only: each request gets an id that no producer of this cluster ever had, and epoch 0. That
 //     holds also for a producer that names the id and epoch it had (v3): as in Kafka a new id is its new epoch, and

@@ -10,8 +10,8 @@ import (
 type api struct {
 	key  int16
 	name string
-	// min and max are the versions served. They are those of one real Kafka as a set (2.8, without topic ids, with
-	// the floors of 4.0, and Produce 10 for its leader hints): odd sets break clients.
+	// min and max are the versions served. As a set they are those of one real Kafka, 4.1: odd sets break clients. A test
+	// holds every row to that.
 	min, max int16
 	// shape of the request, for the guard.
 	shape []field

@@ -45,6 +45,7 @@ var codeTable = [...]codeRow{
 	{refusal(fsm.CodeUnknownNode), kerr.NotLeaderForPartition, kerr.NotLeaderForPartition, kerr.InvalidReplicationFactor},
 	{refusal(fsm.CodeNodeGone), kerr.NotLeaderForPartition, kerr.NotLeaderForPartition, kerr.InvalidReplicationFactor},
 
+	{errUnknownTopicID, kerr.UnknownTopicID, kerr.UnknownTopicID, kerr.UnknownTopicID},
 	{vtop.ErrUnknownRange, kerr.UnknownTopicOrPartition, kerr.UnknownTopicOrPartition, kerr.UnknownTopicOrPartition},
 	{vtop.ErrEpochFenced, kerr.FencedLeaderEpoch, kerr.FencedLeaderEpoch, kerr.FencedLeaderEpoch},
 	{vtop.ErrEpochUnknown, kerr.UnknownLeaderEpoch, kerr.UnknownLeaderEpoch, kerr.UnknownLeaderEpoch},

@@ -2,22 +2,24 @@ package kafka
 
 import (
 	"encoding/binary"
+	"slices"
 
 	"github.com/vtop-log/vtop"
 )
 
-// fetchEncoder lays a Fetch answer, versions 4 to 12, out in one buffer, so that record batches are read from the log
+// fetchEncoder lays a Fetch answer, versions 4 to 18, out in one buffer, so that record batches are read from the log
 // straight into their place and the whole leaves in one write. The fixed fields that are known only after the read
 // are patched. Its bytes equal those of kmsg.FetchResponse; a test holds it to that.
 //
 //	length int32, correlation id int32, [tags]
 //	throttle int32, [v7: error int16, session int32], topics
-//	  topic: name, partitions, [tags]
+//	  topic: name or [v13: id], partitions, [tags]
 //	    partition: index int32, error int16, high watermark int64, last stable int64, [v5: log start int64],
-//	               aborted: null or empty array, [v11: preferred replica int32], records: length and bytes, [tags]
-//	[tags]
+//	               aborted: null or empty array, [v11: preferred replica int32], records: length and bytes,
+//	               [tags: diverging epoch, leader]
+//	[tags: addresses of the leaders named]
 //
-// Tags, and compact lengths, are in version 12 only.
+// Tags, and compact lengths, are there from version 12 on.
 type fetchEncoder struct {
 	b        []byte
 	version  int16
@@ -45,13 +47,12 @@ func (e *fetchEncoder) begin(corr int32, code int16, topics int) {
 	e.arrayLen(topics)
 }
 
-func (e *fetchEncoder) topic(name string, partitions int) {
-	if e.flexible {
-		e.b = binary.AppendUvarint(e.b, uint64(len(name))+1)
+func (e *fetchEncoder) topic(t topicRef, partitions int) {
+	if t.byID {
+		e.b = append(e.b, t.id[:]...)
 	} else {
-		e.int16(int16(len(name)))
+		e.string(t.name)
 	}
-	e.b = append(e.b, name...)
 	e.arrayLen(partitions)
 }
 
@@ -84,8 +85,14 @@ func (e *fetchEncoder) open(index int32) {
 	e.records = len(e.b)
 }
 
+// fetchTail is what the tags of a partition may tell.
+type fetchTail struct {
+	diverging *EpochOffset
+	leader    *leaderHint
+}
+
 // close fills in what open left out. Whatever was appended to e.b since are the records.
-func (e *fetchEncoder) close(code int16, high, start vtop.Offset, diverging *EpochOffset) {
+func (e *fetchEncoder) close(code int16, high, start vtop.Offset, tail fetchTail) {
 	h := e.b[e.head:]
 	binary.BigEndian.PutUint16(h[4:], uint16(code))
 	binary.BigEndian.PutUint64(h[6:], uint64(high))
@@ -99,14 +106,22 @@ func (e *fetchEncoder) close(code int16, high, start vtop.Offset, diverging *Epo
 		return
 	}
 	e.compactLength(n)
-	if diverging == nil {
-		e.b = append(e.b, 0)
-		return
+	tags := len(e.b)
+	e.b = append(e.b, 0) // how many
+	if d := tail.diverging; d != nil {
+		e.b[tags]++
+		e.b = append(e.b, 0, 13) // number and size
+		e.int32(int32(d.Epoch))
+		e.int64(int64(d.Offset))
+		e.noTags()
 	}
-	e.b = append(e.b, 1, 0, 13) // one tag, number 0, 13 bytes
-	e.int32(int32(diverging.Epoch))
-	e.int64(int64(diverging.Offset))
-	e.b = append(e.b, 0)
+	if l := tail.leader; l != nil {
+		e.b[tags]++
+		e.b = append(e.b, 1, 9)
+		e.int32(l.leader)
+		e.int32(l.epoch)
+		e.noTags()
+	}
 }
 
 // compactLength writes the length of n record bytes before them, moving them where the guess was wrong.
@@ -127,9 +142,42 @@ func (e *fetchEncoder) compactLength(n int) {
 
 func (e *fetchEncoder) endTopic() { e.noTags() }
 
-func (e *fetchEncoder) end() {
-	e.noTags()
+// end closes the answer with the addresses of the brokers that were named as leaders.
+func (e *fetchEncoder) end(leaders []broker) {
+	if len(leaders) == 0 {
+		e.noTags()
+	} else {
+		e.b = append(e.b, 1, 0) // one tag, number 0
+		at := len(e.b)
+		e.addresses(leaders)
+		list := slices.Clone(e.b[at:])
+		e.b = append(binary.AppendUvarint(e.b[:at], uint64(len(list))), list...)
+	}
 	binary.BigEndian.PutUint32(e.b, uint32(len(e.b)-4))
+}
+
+func (e *fetchEncoder) addresses(brokers []broker) {
+	e.arrayLen(len(brokers))
+	for _, b := range brokers {
+		e.int32(b.id)
+		e.string(b.host)
+		e.int32(b.port)
+		if b.rack == nil {
+			e.b = append(e.b, 0)
+		} else {
+			e.string(*b.rack)
+		}
+		e.noTags()
+	}
+}
+
+func (e *fetchEncoder) string(s string) {
+	if e.flexible {
+		e.b = binary.AppendUvarint(e.b, uint64(len(s))+1)
+	} else {
+		e.int16(int16(len(s)))
+	}
+	e.b = append(e.b, s...)
 }
 
 func (e *fetchEncoder) arrayLen(n int) {

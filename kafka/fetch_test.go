@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"strings"
 	"testing"
 	"time"
 
@@ -40,9 +41,10 @@ func TestFetch_EveryVersionReadsBack(t *testing.T) {
 		c.fill(t, "t", 0, 1, size)
 	}
 	conn := dial(t, c.nodes[0])
-	for version := int16(4); version <= 12; version++ {
+	for version := int16(4); version <= 18; version++ {
 		for offset := range int64(4) {
 			req := fetchRequest(version, "t", 0, offset)
+			req.Topics[0].TopicID = r.Topic
 			req.MaxBytes = 1 // only the first batch, whatever its size
 			p := fetched(conn.ask(t, req))
 			if want := c.log(r).batches[offset]; p.ErrorCode != 0 || !bytes.Equal(p.RecordBatches, want) || p.HighWatermark != 4 {
@@ -286,7 +288,7 @@ func TestListOffsets_NewLeaderDoesNotGoBack(t *testing.T) {
 func TestFetchEncoder_EqualsKmsg(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	sizes := []int{0, 1, 126, 127, 128, 16382, 16383, 16384, 2<<20 - 2, 2<<20 - 1, 2 << 20, 2<<20 + 1}
-	for version := int16(4); version <= 12; version++ {
+	for version := int16(4); version <= 18; version++ {
 		for range 60 {
 			resp := kmsg.NewPtrFetchResponse()
 			resp.Version = version
@@ -299,16 +301,20 @@ func TestFetchEncoder_EqualsKmsg(t *testing.T) {
 			e.begin(77, resp.ErrorCode, topics)
 			for i := range topics {
 				rt := kmsg.NewFetchResponseTopic()
-				rt.Topic = fmt.Sprintf("topic-%d", i)
+				rt.Topic, rt.TopicID = fmt.Sprintf("topic-%d", i), randomUUID()
 				parts := rng.IntN(3)
-				e.topic(rt.Topic, parts)
+				e.topic(topicRef{rt.Topic, rt.TopicID, version >= 13}, parts)
 				for range parts {
 					rt.Partitions = append(rt.Partitions, randomPartition(rng, &e, sizes, version, committed))
 				}
 				e.endTopic()
 				resp.Topics = append(resp.Topics, rt)
 			}
-			e.end()
+			var leaders []broker
+			if version >= 16 {
+				leaders = randomBrokers(rng, resp)
+			}
+			e.end(leaders)
 			want := resp.AppendTo(nil)
 			got := e.b[8:]
 			if version >= 12 {
@@ -337,10 +343,29 @@ func randomPartition(rng *rand.Rand, e *fetchEncoder, sizes []int, version int16
 			rp.DivergingEpoch.Epoch, rp.DivergingEpoch.EndOffset = int32(diverging.Epoch), int64(diverging.Offset)
 		}
 	}
+	var leader *leaderHint
+	if version >= 16 && rng.IntN(3) == 0 {
+		leader = &leaderHint{rng.Int32(), rng.Int32()}
+		rp.CurrentLeader.LeaderID, rp.CurrentLeader.LeaderEpoch = leader.leader, leader.epoch
+	}
 	e.open(rp.Partition)
 	e.b = append(e.b, rp.RecordBatches...)
-	e.close(rp.ErrorCode, vtop.Offset(rp.HighWatermark), vtop.Offset(rp.LogStartOffset), diverging)
+	e.close(rp.ErrorCode, vtop.Offset(rp.HighWatermark), vtop.Offset(rp.LogStartOffset), fetchTail{diverging, leader})
 	return rp
+}
+
+// randomBrokers are some addresses, which resp is given as well.
+func randomBrokers(rng *rand.Rand, resp *kmsg.FetchResponse) (out []broker) {
+	for range rng.IntN(4) {
+		b := broker{id: rng.Int32(), host: strings.Repeat("h", rng.IntN(200)), port: rng.Int32()}
+		if rng.IntN(2) == 0 {
+			b.rack = kmsg.StringPtr("rack")
+		}
+		rb := kmsg.NewFetchResponseBroker()
+		rb.NodeID, rb.Host, rb.Port, rb.Rack = b.id, b.host, b.port, b.rack
+		out, resp.Brokers = append(out, b), append(resp.Brokers, rb)
+	}
+	return out
 }
 
 func differ(a, b []byte) int {

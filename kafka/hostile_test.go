@@ -36,13 +36,14 @@ func TestApiVersions_EveryVersionIsAnswered(t *testing.T) {
 		}
 		corr, body := conn.frame(t)
 		resp := kmsg.NewPtrApiVersionsResponse()
-		if version <= 3 {
+		newest := int16(4)
+		if version <= newest {
 			resp.Version = version
 		}
 		if err := resp.ReadFrom(body); err != nil || corr != int32(version)+1000 {
 			t.Fatalf("v%d: correlation id %d: %v", version, corr, err)
 		}
-		if want := map[bool]int16{true: 0, false: kerr.UnsupportedVersion.Code}[version <= 3]; resp.ErrorCode != want {
+		if want := map[bool]int16{true: 0, false: kerr.UnsupportedVersion.Code}[version <= newest]; resp.ErrorCode != want {
 			t.Fatalf("v%d: code %d, want %d", version, resp.ErrorCode, want)
 		}
 		if len(resp.ApiKeys) != len(apiTable()) {
@@ -98,7 +99,7 @@ func hostileFrames() map[string][]byte {
 		"HTTP":                     []byte("GET / HTTP/1.1\r\nHost: x\r\n\r\n"),
 		"unknown key":              whole(999, 0, nil),
 		"produce v2":               whole(keyProduce, 2, lying[2:]),
-		"metadata v10":             whole(keyMetadata, 10, nil),
+		"metadata v14":             whole(keyMetadata, 14, nil),
 		"client id beyond the end": append(length(10, 0, 3, 0, 1, 0, 0, 0, 1), 0x7f, 0xff),
 		"3M topics claimed":        whole(keyProduce, 3, lying),
 		"1M empty topics":          whole(keyProduce, 3, empty),
@@ -207,7 +208,7 @@ func FuzzConnection(f *testing.F) {
 func TestHostile_ImpossibleLengthsAreClosedAtOnce(t *testing.T) {
 	c := newFakeCluster(t, 1, nil) // FrameTimeout is longer than this client waits
 	frames := hostileFrames()
-	for _, name := range []string{"length -1", "length 2^31-1", "length -2^31", "TLS hello", "HTTP", "metadata of 5 MiB", "unknown key", "metadata v10"} {
+	for _, name := range []string{"length -1", "length 2^31-1", "length -2^31", "TLS hello", "HTTP", "metadata of 5 MiB", "unknown key", "metadata v14"} {
 		conn := dial(t, c.nodes[0])
 		conn.Write(frames[name])
 		conn.SetDeadline(time.Now().Add(10 * time.Second))

@@ -3,6 +3,7 @@ package kafka
 import (
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/vtop-log/vtop"
@@ -39,29 +40,44 @@ func (s *Server) late(r vtop.Range, asked time.Time) bool {
 	return !led && s.leaders.fresh(r, time.Now())
 }
 
-// hintLeader tells a refused client who leads (KIP-951), so that it needs no Metadata. Nothing is said of a range whose
-// leader this node does not know, or believes itself to be.
+// hintLeader tells a refused client who leads (KIP-951), so that it needs no Metadata.
 func (c *conn) hintLeader(resp *kmsg.ProduceResponse, rp *kmsg.ProduceResponseTopicPartition, r vtop.Range) {
-	v := &view{c.server.node.State(), c.server.node}
-	rg, ok := v.state.Range(r)
-	if !ok || rg.Lease.Holder == c.server.node.Self() {
+	if !hinted(rp.ErrorCode) {
 		return
 	}
-	id, ok := v.leader(rg)
+	v := &view{c.server.node.State(), c.server.node}
+	hint, ok := v.hint(r, rp.ErrorCode)
 	if !ok {
 		return
 	}
-	rp.CurrentLeader.LeaderID, rp.CurrentLeader.LeaderEpoch = id, int32(rg.LastEpoch)
+	rp.CurrentLeader.LeaderID, rp.CurrentLeader.LeaderEpoch = hint.leader, hint.epoch
 	for _, b := range resp.Brokers {
-		if b.NodeID == id {
+		if b.NodeID == hint.leader {
 			return
 		}
 	}
-	for _, b := range v.brokers() {
-		if b.id == id {
-			hint := kmsg.NewProduceResponseBroker()
-			hint.NodeID, hint.Host, hint.Port, hint.Rack = b.id, b.host, b.port, b.rack
-			resp.Brokers = append(resp.Brokers, hint)
-		}
+	if b, ok := v.broker(hint.leader); ok {
+		rb := kmsg.NewProduceResponseBroker()
+		rb.NodeID, rb.Host, rb.Port, rb.Rack = b.id, b.host, b.port, b.rack
+		resp.Brokers = append(resp.Brokers, rb)
 	}
+}
+
+// leaderHint is who leads a range, and under which epoch.
+type leaderHint struct{ leader, epoch int32 }
+
+// hinted says whether the present leader is told along with a code.
+func hinted(code int16) bool {
+	return code == kerr.NotLeaderForPartition.Code || code == kerr.FencedLeaderEpoch.Code
+}
+
+// hint finds the leader to tell along with a code. Nothing is said of a range whose leader this node does not know, nor,
+// to a client that is told to look elsewhere, of one that this node believes to lead itself.
+func (v *view) hint(r vtop.Range, code int16) (leaderHint, bool) {
+	rg, ok := v.state.Range(r)
+	if !ok || rg.Lease.Holder == v.node.Self() && code == kerr.NotLeaderForPartition.Code {
+		return leaderHint{}, false
+	}
+	id, ok := v.leader(rg)
+	return leaderHint{id, int32(rg.LastEpoch)}, ok
 }

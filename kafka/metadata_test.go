@@ -31,7 +31,7 @@ func TestMetadata_EveryVersionTellsTheSame(t *testing.T) {
 	c.topic("a", 2)
 	c.topic("b", 1)
 	conn := dial(t, c.nodes[1])
-	for version := int16(0); version <= 9; version++ {
+	for version := int16(0); version <= 13; version++ {
 		resp := conn.ask(t, metadataRequest(version, false)).(*kmsg.MetadataResponse)
 		if len(resp.Brokers) != 3 || len(resp.Topics) != 2 {
 			t.Fatalf("v%d: %d brokers, %d topics", version, len(resp.Brokers), len(resp.Topics))
@@ -206,7 +206,7 @@ func TestCreateTopics_Refusals(t *testing.T) {
 		}
 		return ct
 	}
-	for version := int16(2); version <= 6; version++ {
+	for version := int16(2); version <= 7; version++ {
 		req := kmsg.NewPtrCreateTopicsRequest()
 		req.Version, req.TimeoutMillis = version, 5000
 		name := fmt.Sprintf("v%d", version)
@@ -233,14 +233,17 @@ func TestCreateTopics_Refusals(t *testing.T) {
 		if version >= 5 && (resp.Topics[0].NumPartitions != 1 || resp.Topics[0].ReplicationFactor != 3 || len(resp.Topics[0].Configs) == 0) {
 			t.Errorf("v%d: %+v", version, resp.Topics[0])
 		}
+		if created, _ := c.state.TopicByName(name); version >= 7 && vtop.TopicID(resp.Topics[0].TopicID) != created.ID {
+			t.Errorf("v%d: id %v, want %v", version, resp.Topics[0].TopicID, created.ID)
+		}
 		// Case: only validated.
 		req.Topics = []kmsg.CreateTopicsRequestTopic{one("dry", nil)}
 		req.ValidateOnly = true
-		if rt := dial(t, c.nodes[0]).ask(t, req).(*kmsg.CreateTopicsResponse).Topics[0]; rt.ErrorCode != 0 {
-			t.Errorf("v%d validate only: code %d", version, rt.ErrorCode)
+		if rt := dial(t, c.nodes[0]).ask(t, req).(*kmsg.CreateTopicsResponse).Topics[0]; rt.ErrorCode != 0 || rt.TopicID != [16]byte{} {
+			t.Errorf("v%d validate only: code %d, id %v", version, rt.ErrorCode, rt.TopicID)
 		}
 	}
-	if _, ok := c.state.TopicByName("dry"); ok || c.state.TopicCount() != 5 {
+	if _, ok := c.state.TopicByName("dry"); ok || c.state.TopicCount() != 6 {
 		t.Errorf("%d topics: validate_only or a refusal created one", c.state.TopicCount())
 	}
 }

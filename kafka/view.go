@@ -1,13 +1,13 @@
 package kafka
 
 import (
-	"github.com/twmb/franz-go/pkg/kmsg"
-
 	"net"
 	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/vtop-log/vtop"
 	"github.com/vtop-log/vtop/fsm"
@@ -36,22 +36,38 @@ func (v *view) alive(n *fsm.Node) bool {
 func (v *view) brokers() []broker {
 	var out []broker
 	for n := range v.state.Nodes() {
-		host, port, err := net.SplitHostPort(n.Addresses.Kafka)
-		if err != nil || !v.alive(n) {
-			continue
+		if b, ok := asBroker(n); ok && v.alive(n) {
+			out = append(out, b)
 		}
-		number, err := strconv.ParseUint(port, 10, 16)
-		if err != nil {
-			continue
-		}
-		b := broker{id: int32(n.Broker), host: host, port: int32(number)}
-		if n.Rack != "" {
-			rack := n.Rack
-			b.rack = &rack
-		}
-		out = append(out, b)
 	}
 	return out
+}
+
+// broker finds one of them.
+func (v *view) broker(id int32) (broker, bool) {
+	n, ok := v.state.NodeByBroker(vtop.BrokerID(id))
+	if !ok || !v.alive(n) {
+		return broker{}, false
+	}
+	return asBroker(n)
+}
+
+// asBroker is a node as clients see it; false if it has no address for them.
+func asBroker(n *fsm.Node) (broker, bool) {
+	host, port, err := net.SplitHostPort(n.Addresses.Kafka)
+	if err != nil {
+		return broker{}, false
+	}
+	number, err := strconv.ParseUint(port, 10, 16)
+	if err != nil {
+		return broker{}, false
+	}
+	b := broker{id: int32(n.Broker), host: host, port: int32(number)}
+	if n.Rack != "" {
+		rack := n.Rack
+		b.rack = &rack
+	}
+	return b, true
 }
 
 // controller is the broker that clients send changes of metadata to: the Raft leader where one is known, else this
