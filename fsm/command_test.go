@@ -281,6 +281,8 @@ func FuzzDecode(f *testing.F) {
 	f.Add([]byte{1, 0, 9, 0x0a, 0xff, 0xff, 0xff, 0xff, 0x0f})
 	w := newWorld(&testing.T{})
 	w.lead("n1", 0)
+	w.grantSlot("readers", "n1")
+	w.grantSlot("others", "n1")
 	f.Fuzz(func(t *testing.T, b []byte) {
 		cmd, err := Decode(b)
 		if err != nil {

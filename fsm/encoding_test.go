@@ -68,6 +68,18 @@ func contents(s *State) []any {
 	for job := range s.Repairs() {
 		out = append(out, *job)
 	}
+	for c := range s.Coordinators() {
+		out = append(out, *c)
+	}
+	for g := range s.Groups() {
+		out = append(out, *g)
+		for m := range s.Members(g.ID) {
+			out = append(out, *m)
+		}
+		for o := range s.Offsets(g.ID) {
+			out = append(out, *o)
+		}
+	}
 	return out
 }
 
@@ -189,6 +201,7 @@ func FuzzLoad(f *testing.F) {
 	f.Add(save(f, w.s))
 	f.Add(save(f, richState(&testing.T{})))
 	f.Add(save(f, repairState(&testing.T{})))
+	f.Add(save(f, groupState(&testing.T{})))
 	f.Add(save(f, NewState()))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		// The checksum would keep the fuzzer out: try the bytes as they are, and with the right one.

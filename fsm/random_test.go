@@ -30,6 +30,9 @@ func randomCommand(s *State, choose chooser) Command {
 	if len(ranges) == 0 || choose(25) == 0 {
 		return randomTopicCommand(s, choose, names)
 	}
+	if choose(5) == 0 {
+		return randomGroupCommand(s, choose)
+	}
 	if choose(12) == 0 {
 		return randomNodeCommand(s, choose, names)
 	}
@@ -286,6 +289,9 @@ func (h *history) step(from, to *State, out Outcome) error {
 		h.epochs[name] = item.Epoch
 	}
 	if err := stepRepairs(from, to); err != nil {
+		return err
+	}
+	if err := stepGroups(from, to, out); err != nil {
 		return err
 	}
 	for old := range from.Ranges() {
