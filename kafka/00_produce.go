@@ -34,6 +34,7 @@ type produceCall struct {
 	conn     *conn
 	acks     int16
 	deadline time.Time
+	throttle time.Duration // see quota.go
 	// pending counts the parts without a result, and the admission itself. Whoever brings it to 0 touches the call no
 	// more: it is the writer's, and may be used again.
 	pending atomic.Int32
@@ -127,7 +128,7 @@ func (c *conn) admitProduce(f *frame) error {
 		return errors.Join(errMalformed, err)
 	}
 	p := c.take()
-	f.produce, p.acks = p, req.Acks
+	f.produce, p.acks, p.throttle = p, req.Acks, c.chargeProduce(f)
 	wait := min(max(time.Duration(req.TimeoutMillis)*time.Millisecond, time.Millisecond), c.server.cfg.MaxTimeout)
 	p.deadline = f.at.Add(wait)
 	a := admission{conn: c, state: c.server.node.State(), at: f.at, leadBy: f.at.Add(min(wait, c.server.cfg.LeaderWait)), roomBy: p.deadline, acks: req.Acks, byID: f.version >= 13}
@@ -267,7 +268,7 @@ func (c *conn) answerProduce(f *frame, out *buffer) error {
 	p := f.produce
 	resp := &c.produceResp
 	resp.Version = f.version
-	resp.Topics, resp.Brokers = resp.Topics[:0], nil
+	resp.Topics, resp.Brokers, resp.ThrottleMillis = resp.Topics[:0], nil, millisOf(p.throttle)
 	failed := error(nil)
 	for _, part := range p.parts[:p.used] {
 		rp := c.partAnswer(part)

@@ -32,6 +32,7 @@ type fetch struct {
 	conn   *conn
 	frame  *frame
 	req    *kmsg.FetchRequest
+	quota  int          // most bytes of records that the client's quota allows
 	ranges []vtop.Range // of the known ranges, for Watch
 	// What the last pass saw.
 	bytes     int
@@ -48,11 +49,15 @@ func (c *conn) answerFetch(f *frame) error {
 	if err != nil {
 		return err
 	}
-	w := &fetch{conn: c, frame: f, req: req.(*kmsg.FetchRequest)}
+	w := &fetch{conn: c, frame: f, req: req.(*kmsg.FetchRequest), quota: c.fetchLimit(f)}
+	if owed := c.fetchDebt(f); owed > 0 {
+		return w.throttled(owed)
+	}
 	out, held, err := w.wait()
 	if err != nil {
 		return err
 	}
+	c.chargeFetch(f, out)
 	defer c.server.responses.release(held)
 	defer c.server.pool.put(out)
 	c.fetchSize = len(out.b)
@@ -123,7 +128,7 @@ func (w *fetch) enough() bool {
 }
 
 // limit is the most bytes of records in this answer.
-func (w *fetch) limit() int { return max(min(int(w.req.MaxBytes), w.conn.fetchCap), 0) }
+func (w *fetch) limit() int { return max(min(int(w.req.MaxBytes), w.conn.fetchCap, w.quota), 0) }
 
 // attempt encodes the answer as things are now.
 func (w *fetch) attempt() (*buffer, int64, error) {
@@ -248,10 +253,21 @@ func (w *fetch) hint(v *view, r vtop.Range, code int16) *leaderHint {
 	return &hint
 }
 
-func (w *fetch) sessionRefused() *buffer {
+func (w *fetch) sessionRefused() *buffer { return w.empty(kerr.FetchSessionIDNotFound.Code) }
+
+// throttled answers a client that owes: without any range, which clients take for what it is since there is a throttle time.
+func (w *fetch) throttled(owed time.Duration) error {
+	out := w.empty(0)
+	defer w.conn.server.pool.put(out)
+	patchThrottle(w.frame, out.b, owed)
+	return w.conn.flush(out)
+}
+
+// empty is an answer without any range.
+func (w *fetch) empty(code int16) *buffer {
 	out := w.conn.server.pool.get(1 << minClass)
 	e := fetchEncoder{b: out.b, version: w.frame.version}
-	e.begin(w.frame.corr, kerr.FetchSessionIDNotFound.Code, 0)
+	e.begin(w.frame.corr, code, 0)
 	e.end(nil)
 	out.b = e.b
 	return out

@@ -1,20 +1,24 @@
 package kafka
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strconv"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/vtop-log/vtop"
+	"github.com/vtop-log/vtop/fsm"
 	"github.com/vtop-log/vtop/topicconfig"
 )
 
 // DescribeConfigs: v1-4
 //
 //   - Topics: every key of topicconfig with its value, and whether it was set on the topic or is the default.
-//   - Brokers: a few read-only settings that tools ask for. Any node answers for any broker: they are the same.
+//   - Brokers: settings that tools ask for, read-only. Any node answers for any broker, from its own settings: they are meant
+//     to be the same everywhere. The defaults of topics are among them, under Kafka's names.
 //   - No names, or null, means all. A name that is not known is left out, as Kafka does.
 
 func runDescribeConfigs(c *call, kreq kmsg.Request) (kmsg.Response, error) {
@@ -76,19 +80,35 @@ func (c *call) describeResource(q *kmsg.DescribeConfigsRequestResource) ([]kmsg.
 		}
 		return topicConfigs(t.Config), nil
 	case kmsg.ConfigResourceTypeBroker:
-		id, err := strconv.ParseInt(q.ResourceName, 10, 32)
-		if err == nil && q.ResourceName == strconv.FormatInt(id, 10) {
-			if _, ok := c.node.State().NodeByBroker(vtop.BrokerID(id)); ok {
-				return c.brokerConfigs(), nil
-			}
+		if err := c.knowsBroker(q.ResourceName); err != nil || q.ResourceName == "" {
+			return nil, err // (the defaults of all brokers are set nowhere)
 		}
-		if q.ResourceName == "" { // the defaults of all brokers, which are set nowhere
-			return nil, nil
-		}
-		return nil, refuse(kerr.InvalidRequest, fmt.Sprintf("broker %.40q: no such broker id", q.ResourceName))
+		return c.brokerConfigs(q.ResourceName), nil
 	}
 	return nil, refuse(kerr.InvalidRequest, fmt.Sprintf("resource type %d: topics (2) and brokers (4) have configurations here", q.ResourceType))
 }
+
+// knowsBroker refuses the name of a broker that is none. The empty name is that of all.
+func (c *call) knowsBroker(name string) error {
+	if err := c.node.Ready(); err != nil || name == "" {
+		return err
+	}
+	if _, ok := c.brokerNamed(name); ok {
+		return nil
+	}
+	return refuse(kerr.InvalidRequest, fmt.Sprintf("broker %.40q: no such broker id", name))
+}
+
+func (c *call) brokerNamed(name string) (*fsm.Node, bool) {
+	id, err := strconv.ParseInt(name, 10, 32)
+	if err != nil || name != brokerName(int32(id)) {
+		return nil, false
+	}
+	return c.node.State().NodeByBroker(vtop.BrokerID(id))
+}
+
+// brokerName is how configurations name a broker.
+func brokerName(id int32) string { return strconv.FormatInt(int64(id), 10) }
 
 // configValue is the value of a key of a topic and where it comes from.
 func configValue(key topicconfig.Key, set map[string]string) (string, kmsg.ConfigSource) {
@@ -127,20 +147,49 @@ func synonym(name, value string, source kmsg.ConfigSource) kmsg.DescribeConfigsR
 	return s
 }
 
-// brokerConfigs are what tools ask brokers for; none can be changed over the protocol.
-func (c *call) brokerConfigs() []kmsg.DescribeConfigsResponseResourceConfig {
+// topicDefaults are the settings that Kafka has for topics as defaults of its brokers, and the topic's own names.
+var topicDefaults = [...][2]string{
+	{"compression.type", topicconfig.CompressionType}, {"log.cleanup.policy", topicconfig.CleanupPolicy},
+	{"log.message.timestamp.type", topicconfig.MessageTimestampType}, {"log.retention.bytes", topicconfig.RetentionBytes},
+	{"log.retention.ms", topicconfig.RetentionMs}, {"log.roll.ms", topicconfig.SegmentMs}, {"log.segment.bytes", topicconfig.SegmentBytes},
+	{"message.max.bytes", topicconfig.MaxMessageBytes}, {"min.insync.replicas", topicconfig.MinInsyncReplicas},
+}
+
+// brokerConfigs are what tools ask brokers for, by name; none can be changed over the protocol.
+func (c *call) brokerConfigs(name string) []kmsg.DescribeConfigsResponseResourceConfig {
 	cfg := c.server.cfg
-	const broker = kmsg.ConfigSourceStaticBrokerConfig
-	out := []kmsg.DescribeConfigsResponseResourceConfig{
-		configEntry("auto.create.topics.enable", strconv.FormatBool(cfg.AutoCreate), broker, kmsg.ConfigTypeBoolean),
-		configEntry("default.replication.factor", strconv.Itoa(int(cfg.DefaultReplicas)), broker, kmsg.ConfigTypeInt),
-		configEntry("delete.topic.enable", "true", kmsg.ConfigSourceDefaultConfig, kmsg.ConfigTypeBoolean),
-		configEntry("fetch.max.bytes", strconv.Itoa(cfg.FetchBytes), broker, kmsg.ConfigTypeInt),
-		configEntry("message.max.bytes", strconv.Itoa(topicconfig.BatchLimit(nil)), kmsg.ConfigSourceDefaultConfig, kmsg.ConfigTypeInt),
-		configEntry("min.insync.replicas", "1", kmsg.ConfigSourceDefaultConfig, kmsg.ConfigTypeInt),
-		configEntry("num.partitions", strconv.Itoa(int(cfg.DefaultRanges)), broker, kmsg.ConfigTypeInt),
-		configEntry("socket.request.max.bytes", strconv.Itoa(cfg.MaxProduceFrame), broker, kmsg.ConfigTypeInt),
+	var out []kmsg.DescribeConfigsResponseResourceConfig
+	add := func(key, value string, source kmsg.ConfigSource, kind kmsg.ConfigType) {
+		out = append(out, configEntry(key, value, source, kind))
 	}
+	number := func(key string, n int64) {
+		add(key, strconv.FormatInt(n, 10), kmsg.ConfigSourceStaticBrokerConfig, kmsg.ConfigTypeLong)
+	}
+	if n, ok := c.brokerNamed(name); ok {
+		add("advertised.listeners", n.Addresses.Kafka, kmsg.ConfigSourceStaticBrokerConfig, kmsg.ConfigTypeString)
+		add("broker.id", name, kmsg.ConfigSourceStaticBrokerConfig, kmsg.ConfigTypeInt)
+		add("broker.rack", n.Rack, kmsg.ConfigSourceStaticBrokerConfig, kmsg.ConfigTypeString)
+		add("node.id", name, kmsg.ConfigSourceStaticBrokerConfig, kmsg.ConfigTypeInt)
+	}
+	add("auto.create.topics.enable", strconv.FormatBool(cfg.AutoCreate), kmsg.ConfigSourceStaticBrokerConfig, kmsg.ConfigTypeBoolean)
+	add("delete.topic.enable", "true", kmsg.ConfigSourceDefaultConfig, kmsg.ConfigTypeBoolean)
+	add("unclean.leader.election.enable", "false", kmsg.ConfigSourceDefaultConfig, kmsg.ConfigTypeBoolean)
+	number("connections.max.idle.ms", cfg.IdleTimeout.Milliseconds())
+	number("default.replication.factor", int64(cfg.DefaultReplicas))
+	number("fetch.max.bytes", int64(cfg.FetchBytes))
+	number("max.connections", int64(cfg.MaxConnections))
+	if cfg.MaxConnectionsPerIP > 0 {
+		number("max.connections.per.ip", int64(cfg.MaxConnectionsPerIP))
+	}
+	number("num.partitions", int64(cfg.DefaultRanges))
+	number("queued.max.request.bytes", cfg.RequestBytes)
+	number("socket.request.max.bytes", int64(cfg.MaxProduceFrame))
+	for _, d := range topicDefaults {
+		if key, ok := topicconfig.Lookup(d[1]); ok {
+			add(d[0], key.Default, kmsg.ConfigSourceDefaultConfig, kmsg.ConfigType(key.Type))
+		}
+	}
+	slices.SortFunc(out, func(a, b kmsg.DescribeConfigsResponseResourceConfig) int { return cmp.Compare(a.Name, b.Name) })
 	for i := range out {
 		out[i].ReadOnly = true
 	}

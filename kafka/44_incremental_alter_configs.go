@@ -4,11 +4,13 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/vtop-log/vtop"
+	"github.com/vtop-log/vtop/fsm"
 	"github.com/vtop-log/vtop/topicconfig"
 )
 
@@ -17,6 +19,8 @@ import (
 //   - Topics only: set and delete, each resource in one step, or validated only. What comes out is held to topicconfig.
 //   - Append and subtract are refused: the only list, cleanup.policy, has one allowed value.
 //   - Broker settings come from flags, environment and file of each node, and are refused here with that hint.
+//   - The throttles that Kafka's reassignment tool sets are refused with what to use instead, and deleted with success, since
+//     they are never there: the tool deletes them at the end of every reassignment.
 
 func runIncrementalAlterConfigs(c *call, kreq kmsg.Request) (kmsg.Response, error) {
 	req := kreq.(*kmsg.IncrementalAlterConfigsRequest)
@@ -35,26 +39,68 @@ func runIncrementalAlterConfigs(c *call, kreq kmsg.Request) (kmsg.Response, erro
 	return resp, nil
 }
 
+// throttles are settings of Kafka that bound the bytes a second of a reassignment.
+var throttles = []string{
+	"follower.replication.throttled.rate", "follower.replication.throttled.replicas",
+	"leader.replication.throttled.rate", "leader.replication.throttled.replicas",
+	"replica.alter.log.dirs.io.max.bytes.per.second",
+}
+
+// withoutThrottles takes the deletion of throttles off a change, and refuses their setting.
+func withoutThrottles(ops []kmsg.IncrementalAlterConfigsRequestResourceConfig) ([]kmsg.IncrementalAlterConfigsRequestResourceConfig, error) {
+	var out []kmsg.IncrementalAlterConfigsRequestResourceConfig
+	for _, op := range ops {
+		switch {
+		case !slices.Contains(throttles, op.Name):
+			out = append(out, op)
+		case op.Op != kmsg.IncrementalAlterConfigOpDelete && op.Op != kmsg.IncrementalAlterConfigOpSubtract:
+			return nil, refuse(kerr.InvalidConfig, fmt.Sprintf("%s: a reassignment yields to clients by itself; 'vtopctl repair --max-rate' bounds a single one: leave the throttle out", op.Name))
+		}
+	}
+	return out, nil
+}
+
 func (c *call) alterResource(ctx context.Context, q *kmsg.IncrementalAlterConfigsRequestResource, validateOnly bool) error {
-	if err := c.node.Ready(); err != nil {
-		return err
+	ops, err := withoutThrottles(q.Configs)
+	if err == nil && len(ops) == 0 && q.ResourceType == kmsg.ConfigResourceTypeBroker {
+		return c.knowsBroker(q.ResourceName)
 	}
-	switch q.ResourceType {
-	case kmsg.ConfigResourceTypeTopic:
-	case kmsg.ConfigResourceTypeBroker:
-		return refuse(kerr.InvalidRequest, "broker settings come from the flags, environment and file of each vtopd: change them there and restart it")
-	default:
-		return refuse(kerr.InvalidRequest, fmt.Sprintf("resource type %d: only topics (2) have configurations to change", q.ResourceType))
-	}
-	v := &view{c.node.State(), c.node}
-	t, ok := v.state.TopicByName(q.ResourceName)
-	if !ok {
-		return fmt.Errorf("%w: %q", vtop.ErrUnknownRange, q.ResourceName)
-	}
-	set, unset, err := configChange(q)
 	if err != nil {
 		return err
 	}
+	t, err := c.alterable(q.ResourceType, q.ResourceName)
+	if err != nil {
+		return err
+	}
+	set, unset, err := configChange(ops)
+	if err != nil {
+		return err
+	}
+	return c.alterTopic(ctx, t, set, unset, validateOnly)
+}
+
+// alterable finds the topic that a change of configuration is about, the one kind of resource that has one.
+func (c *call) alterable(kind kmsg.ConfigResourceType, name string) (*fsm.Topic, error) {
+	if err := c.node.Ready(); err != nil {
+		return nil, err
+	}
+	switch kind {
+	case kmsg.ConfigResourceTypeTopic:
+	case kmsg.ConfigResourceTypeBroker:
+		return nil, refuse(kerr.InvalidRequest, "broker settings come from the flags, environment and file of each vtopd: change them there and restart it")
+	default:
+		return nil, refuse(kerr.InvalidRequest, fmt.Sprintf("resource type %d: only topics (2) have configurations to change", kind))
+	}
+	t, ok := c.node.State().TopicByName(name)
+	if !ok {
+		return nil, fmt.Errorf("%w: %q", vtop.ErrUnknownRange, name)
+	}
+	return t, nil
+}
+
+// alterTopic holds what would come out to the rules, and changes it.
+func (c *call) alterTopic(ctx context.Context, t *fsm.Topic, set map[string]string, unset []string, validateOnly bool) error {
+	v := &view{c.node.State(), c.node}
 	after := maps.Clone(t.Config)
 	if after == nil {
 		after = map[string]string{}
@@ -70,11 +116,11 @@ func (c *call) alterResource(ctx context.Context, q *kmsg.IncrementalAlterConfig
 }
 
 // configChange reads the operations of one resource; a key may stand in one only.
-func configChange(q *kmsg.IncrementalAlterConfigsRequestResource) (set map[string]string, unset []string, err error) {
+func configChange(ops []kmsg.IncrementalAlterConfigsRequestResourceConfig) (set map[string]string, unset []string, err error) {
 	set = map[string]string{}
 	seen := map[string]bool{}
-	for i := range q.Configs {
-		op := &q.Configs[i]
+	for i := range ops {
+		op := &ops[i]
 		if seen[op.Name] {
 			return nil, nil, refuse(kerr.InvalidRequest, fmt.Sprintf("%s: named more than once", op.Name))
 		}

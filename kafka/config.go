@@ -21,6 +21,9 @@ type Config struct {
 	MaxInFlight int
 	// MaxConnections and MaxConnectionsPerIP: connections beyond them are closed at once. 0 for the second: no limit.
 	MaxConnections, MaxConnectionsPerIP int
+	// ProduceQuota and FetchQuota are the bytes a second that each client id may send in Produce requests to this node, and
+	// take in Fetch answers from it, unless the metadata says otherwise for it. 0: no limit.
+	ProduceQuota, FetchQuota int64
 	// IdleTimeout ends a connection that sends nothing and waits for nothing.
 	IdleTimeout time.Duration
 	// FrameTimeout is how long the next megabyte of a frame that has begun may take to arrive.
@@ -65,6 +68,9 @@ func DefaultConfig() Config {
 	}
 }
 
+// MaxQuota is the highest quota of a client id, in bytes a second.
+const MaxQuota = 1 << 50
+
 // Validate refuses values that are out of range or do not fit one another.
 func (c Config) Validate() error {
 	switch {
@@ -78,6 +84,8 @@ func (c Config) Validate() error {
 		return fmt.Errorf("kafka: FetchBytes %d, ResponseBytes %d: want 1 KiB or more, and the second not below the first", c.FetchBytes, c.ResponseBytes)
 	case c.MaxInFlight < 1 || c.MaxConnections < 1 || c.MaxConnectionsPerIP < 0:
 		return fmt.Errorf("kafka: MaxInFlight %d, MaxConnections %d, MaxConnectionsPerIP %d: want at least 1, 1, 0", c.MaxInFlight, c.MaxConnections, c.MaxConnectionsPerIP)
+	case c.ProduceQuota < 0 || c.FetchQuota < 0 || c.ProduceQuota > MaxQuota || c.FetchQuota > MaxQuota:
+		return fmt.Errorf("kafka: ProduceQuota %d, FetchQuota %d: want 0 for no limit, or up to %d bytes a second", c.ProduceQuota, c.FetchQuota, int64(MaxQuota))
 	case c.IdleTimeout <= 0 || c.FrameTimeout <= 0 || c.WriteTimeout <= 0 || c.AdminTimeout <= 0 || c.MaxTimeout <= 0 || c.LeaderWait < 0:
 		return fmt.Errorf("kafka: timeouts must be above zero")
 	case c.DefaultRanges < 1 || c.DefaultReplicas < 1:

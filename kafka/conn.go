@@ -34,6 +34,9 @@ type conn struct {
 	// Of the reader.
 	received   int64 // bytes of all complete frames so far
 	produceReq kmsg.ProduceRequest
+	quota      *clientQuota // of the client id last named
+
+	mute muteUntil // while it lasts nothing is read
 
 	// Of the writer.
 	produceResp kmsg.ProduceResponse
@@ -67,6 +70,7 @@ func (c *conn) serve() {
 		}
 	}()
 	err := c.read()
+	c.server.quotas.release(c.quota)
 	if !errors.Is(err, errStopped) {
 		c.cancel(err) // a parked fetch of a client that is gone ends now
 	}
@@ -100,6 +104,9 @@ func (c *conn) logEnd(err error) {
 func (c *conn) read() error {
 	r := bufio.NewReaderSize(c.nc, readBuffer)
 	for {
+		if err := c.awaitUnmuted(); err != nil {
+			return err
+		}
 		if err := c.awaitFrame(r); err != nil {
 			return err
 		}
@@ -161,6 +168,9 @@ func (c *conn) awaitRoom() error {
 	}
 	return nil
 }
+
+// ended is the cause of the connection's end.
+func (c *conn) ended() error { return context.Cause(c.ctx) }
 
 func (c *conn) holdBytes(n int) {
 	if c.held.Add(int64(n)); n > 0 {

@@ -32,6 +32,9 @@ type frame struct {
 	api     *api
 	version int16
 	corr    int32
+	// client is the client id, cut to maxClientID; empty if there is none. quota is what it may move.
+	client string
+	quota  *clientQuota
 	// body is what follows the request header.
 	body     []byte
 	flexible bool
@@ -172,6 +175,9 @@ func (f *frame) header() error {
 	f.flexible = f.version >= f.conn.server.flexMin[f.api.key]
 	g := guard{src: b[8:], version: f.version}
 	err := g.sized(2, true) // the client id is never compact
+	if err == nil {
+		f.conn.identifyClient(f, clientID(b[8:], len(g.src)))
+	}
 	if err == nil && f.flexible {
 		g.flexible = true
 		err = g.tagSection()
@@ -182,6 +188,9 @@ func (f *frame) header() error {
 	f.body = g.src
 	return nil
 }
+
+// clientID is the client id at the front of b, of which rest bytes are behind it; empty if it is null.
+func clientID(b []byte, rest int) []byte { return b[2 : len(b)-rest] }
 
 // guess names other protocols by their first bytes, for the operator who looks for a wrong port.
 func guess(head []byte) string {

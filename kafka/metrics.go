@@ -17,6 +17,9 @@ type Metrics struct {
 	conns        prometheus.Gauge
 	refusedConns prometheus.Counter
 	badFrames    prometheus.Counter
+	// throttled counts answers with a throttle time, throttleSeconds adds the times up.
+	throttledVec, throttleVec  *prometheus.CounterVec // by request
+	throttled, throttleSeconds [quotaKinds]prometheus.Counter
 
 	names map[int16]string
 	// byAPI are the children of requests and latency, so that a request looks up no label.
@@ -33,7 +36,7 @@ type apiMetrics struct {
 func NewMetrics(reg prometheus.Registerer) (*Metrics, error) {
 	m := newMetrics()
 	m.reg = reg
-	for _, c := range []prometheus.Collector{m.requests, m.latency, m.errors, m.bytesIn, m.bytesOut, m.conns, m.refusedConns, m.badFrames} {
+	for _, c := range []prometheus.Collector{m.requests, m.latency, m.errors, m.bytesIn, m.bytesOut, m.conns, m.refusedConns, m.badFrames, m.throttledVec, m.throttleVec} {
 		if err := reg.Register(c); err != nil {
 			return nil, err
 		}
@@ -54,7 +57,12 @@ func newMetrics() *Metrics {
 		conns:        prometheus.NewGauge(prometheus.GaugeOpts{Name: name("connections"), Help: "Open client connections."}),
 		refusedConns: prometheus.NewCounter(prometheus.CounterOpts{Name: name("refused_connections_total"), Help: "Connections closed at once because a cap was reached."}),
 		badFrames:    prometheus.NewCounter(prometheus.CounterOpts{Name: name("bad_requests_total"), Help: "Connections closed because of bytes that are no request served here."}),
+		throttledVec: prometheus.NewCounterVec(prometheus.CounterOpts{Name: name("throttled_total"), Help: "Requests beyond the quota of their client id, by kind of request."}, []string{"request"}),
+		throttleVec:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: name("throttle_seconds_total"), Help: "Time for which clients beyond their quota were not read, by kind of request."}, []string{"request"}),
 		names:        map[int16]string{}, byAPI: map[int16]apiMetrics{},
+	}
+	for k, kind := range quotaNames {
+		m.throttled[k], m.throttleSeconds[k] = m.throttledVec.WithLabelValues(kind), m.throttleVec.WithLabelValues(kind)
 	}
 	for _, a := range apiTable() {
 		m.names[a.key] = a.name
@@ -68,13 +76,23 @@ func (m *Metrics) watch(s *Server) {
 	if m.reg == nil {
 		return
 	}
-	for name, b := range map[string]*budget{"request": s.requests, "response": s.responses} {
-		g := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "vtop_kafka_" + name + "_inflight_bytes",
-			Help: "Bytes reserved now in the budget for " + name + "s."}, func() float64 { return float64(b.used.Load()) })
+	gauge := func(name, help string, value func() float64) {
+		g := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "vtop_kafka_" + name, Help: help}, value)
 		if err := m.reg.Register(g); err != nil {
 			s.log.Warn("cannot register a metric", "metric", name, "error", err)
 		}
 	}
+	limit := func(name, help string, n int64) { gauge(name, help, func() float64 { return float64(n) }) }
+	for name, b := range map[string]*budget{"request": s.requests, "response": s.responses} {
+		gauge(name+"_inflight_bytes", "Bytes reserved now in the budget for "+name+"s.", func() float64 { return float64(b.used.Load()) })
+		limit(name+"_inflight_limit_bytes", "Size of the budget for "+name+"s; beyond it clients wait.", b.size)
+	}
+	limit("connections_limit", "Connections beyond this are closed at once.", int64(s.cfg.MaxConnections))
+	limit("connections_per_address_limit", "The same for each address; 0 is no limit.", int64(s.cfg.MaxConnectionsPerIP))
+	limit("produce_request_limit_bytes", "A Produce that is larger ends its connection.", int64(s.cfg.MaxProduceFrame))
+	limit("request_limit_bytes", "Any other request that is larger ends its connection.", int64(s.cfg.MaxFrame))
+	limit("produce_quota_bytes", "Bytes a second that a client id may produce here where the cluster has no quota for it; 0 is no limit.", s.cfg.ProduceQuota)
+	limit("fetch_quota_bytes", "Bytes a second that a client id may fetch here where the cluster has no quota for it; 0 is no limit.", s.cfg.FetchQuota)
 }
 
 func (m *Metrics) answered(f *frame) {

@@ -25,6 +25,7 @@ type Node interface {
 
 	Data
 	Admin
+	Operations
 }
 
 // Data are the verbs of the hot path.

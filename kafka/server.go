@@ -31,6 +31,7 @@ type Server struct {
 	requests  *budget
 	responses *budget
 	leaders   leaderTable
+	quotas    clientQuotas
 
 	ctx      context.Context
 	cancel   context.CancelCauseFunc
@@ -55,6 +56,7 @@ func New(cfg Config, node Node, metrics *Metrics, log hclog.Logger) (*Server, er
 	}
 	s := &Server{
 		cfg: cfg, node: node, log: log.Named("kafka"), metrics: metrics, apis: apiTable(), flexMin: map[int16]int16{},
+		quotas:   clientQuotas{limit: cfg.MaxConnections, byID: map[string]*clientQuota{}},
 		requests: newBudget(cfg.RequestBytes), responses: newBudget(cfg.ResponseBytes),
 		draining: make(chan struct{}), listeners: map[net.Listener]struct{}{}, conns: map[*conn]struct{}{}, perIP: map[string]int{},
 	}

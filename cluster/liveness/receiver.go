@@ -104,6 +104,7 @@ func healthOf(b *peerpb.Beat, peer transport.Caller) Health {
 		NoSpace:     b.GetNoSpace(),
 		Leaving:     b.GetDraining(),
 		FreeBytes:   b.GetFreeBytes(),
+		Applied:     b.GetAppliedIndex(),
 	}
 }
 

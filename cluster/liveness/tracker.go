@@ -21,6 +21,8 @@ type Health struct {
 	NoSpace bool
 	// FreeBytes is shown only.
 	FreeBytes uint64
+	// Applied is the index of the metadata that it had applied; shown only.
+	Applied uint64
 	// Leaving: the node is being stopped in an orderly way and wants its leases elsewhere.
 	Leaving bool
 }
