@@ -61,8 +61,16 @@ func sinkServer(tb testing.TB, ranges int32, data batch.Batch) *Server {
 	return s
 }
 
-func manyRanges(ranges int, records []byte) *kmsg.ProduceRequest {
-	req := produceRequest(9, -1, "t", 0, records)
+// sinkTopic is the id of a sinkServer's topic.
+func sinkTopic(s *Server) vtop.TopicID {
+	t, _ := s.node.State().TopicByName("t")
+	return t.ID
+}
+
+// manyRanges is a Produce to the first ranges of t, or, from v13 on, of the topic with the id.
+func manyRanges(version int16, id vtop.TopicID, ranges int, records []byte) *kmsg.ProduceRequest {
+	req := produceRequest(version, -1, "t", 0, records)
+	req.Topics[0].TopicID = id
 	for i := 1; i < ranges; i++ {
 		p := req.Topics[0].Partitions[0]
 		p.Partition = int32(i)
@@ -76,7 +84,7 @@ func BenchmarkProduce(b *testing.B) {
 		for _, ranges := range []int{1, 16} {
 			b.Run(fmt.Sprintf("%dKiB_x%d", size>>10, ranges), func(b *testing.B) {
 				s := sinkServer(b, int32(ranges), nil)
-				frame := encodeRequest(manyRanges(ranges, batch.Build(batch.Spec{Records: []batch.Record{{Value: bytes.Repeat([]byte("x"), size-100)}}})), 1)
+				frame := encodeRequest(manyRanges(13, sinkTopic(s), ranges, batch.Build(batch.Spec{Records: []batch.Record{{Value: bytes.Repeat([]byte("x"), size-100)}}})), 1)
 				b.SetBytes(int64(len(frame)))
 				b.ReportAllocs()
 				b.ResetTimer()
@@ -90,7 +98,7 @@ func BenchmarkFetch(b *testing.B) {
 	for _, size := range []int{1 << 10, 1 << 20} {
 		b.Run(fmt.Sprintf("%dKiB", size>>10), func(b *testing.B) {
 			s := sinkServer(b, 1, batch.Build(batch.Spec{Records: []batch.Record{{Value: make([]byte, size)}}}))
-			frame := encodeRequest(fetchRequest(12, "t", 0, 0), 1)
+			frame := encodeRequest(fetchByID(17, sinkTopic(s), 0, 0), 1)
 			b.SetBytes(int64(size))
 			b.ReportAllocs()
 			b.ResetTimer()
@@ -106,16 +114,19 @@ func TestProduce_AllocatesNothingForEachBatch(t *testing.T) {
 		t.Skip("counts allocations: not under the race detector")
 	}
 	const requests = 400
-	cost := func(ranges, size int) float64 {
-		s := sinkServer(t, 64, nil)
-		frame := encodeRequest(manyRanges(ranges, batch.Build(batch.Spec{Records: []batch.Record{{Value: make([]byte, size)}}})), 1)
-		return testing.AllocsPerRun(3, func() {
-			newConn(s, &wire{nullConn: nullConn{&repeat{frame: frame, left: requests}}}, "test").serve()
-		}) / requests
-	}
-	one, many, large := cost(1, 100), cost(50, 100), cost(1, 500<<10)
-	t.Logf("allocations for each request: one batch %.1f, fifty %.1f, one of 500 KiB %.1f", one, many, large)
-	if one > 12 || many > one+10 || large > one+4 {
-		t.Errorf("allocations for each request: one batch %.1f, fifty %.1f, one of 500 KiB %.1f", one, many, large)
+	for _, version := range []int16{9, 13} {
+		cost := func(ranges, size int) float64 {
+			s := sinkServer(t, 64, nil)
+			records := batch.Build(batch.Spec{Records: []batch.Record{{Value: make([]byte, size)}}})
+			frame := encodeRequest(manyRanges(version, sinkTopic(s), ranges, records), 1)
+			return testing.AllocsPerRun(3, func() {
+				newConn(s, &wire{nullConn: nullConn{&repeat{frame: frame, left: requests}}}, "test").serve()
+			}) / requests
+		}
+		one, many, large := cost(1, 100), cost(50, 100), cost(1, 500<<10)
+		t.Logf("v%d: allocations for each request: one batch %.1f, fifty %.1f, one of 500 KiB %.1f", version, one, many, large)
+		if one > 12 || many > one+10 || large > one+4 {
+			t.Errorf("v%d: allocations for each request: one batch %.1f, fifty %.1f, one of 500 KiB %.1f", version, one, many, large)
+		}
 	}
 }

@@ -86,6 +86,9 @@ func hostileFrames() map[string][]byte {
 	metadata := append([]byte{0, 0x1f, 0, 0}, zeros[:4<<20-20]...)                                            // Metadata v0 with 2M empty names
 	tags := append([]byte{0, 1, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0x07}, zeros[:1<<20]...)                     // Metadata v9 with 2^31-1 tags
 	manyTags := append([]byte{0, 1, 0, 0, 0, 0x80, 0x80, 0x08}, bytes.Repeat([]byte{1, 0}, 130_000)...)       // 130k tags
+	byID := append([]byte{0, 0, 0xff, 0xff, 0, 0, 0, 1, 0xff, 0xff, 0xff, 0x7f}, zeros...)                    // Produce v13: 2^28 topics by id
+	ids := append([]byte{0, 0xff, 0xff, 0x0f}, zeros[:1<<20]...)                                              // Metadata v12: 256k topics for 1 MiB
+	partitions := append([]byte{0, 0xff, 0xff, 0xff, 0x7f}, zeros[:1<<20]...)                                 // DescribeTopicPartitions: 2^28 names
 	forgotten := append([]byte{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 0) // Fetch v7 cut short
 	return map[string][]byte{
 		"length 0":                 length(0),
@@ -106,6 +109,9 @@ func hostileFrames() map[string][]byte {
 		"2M empty names":           whole(keyMetadata, 0, metadata),
 		"2^31 tags":                whole(keyMetadata, 9, tags),
 		"130k tags":                whole(keyMetadata, 9, manyTags),
+		"2^28 topic ids":           whole(keyProduce, 13, byID),
+		"256k topic ids":           whole(keyMetadata, 12, ids),
+		"2^28 names of a page":     whole(keyDescribeTopicPartitions, 0, partitions),
 		"fetch cut short":          whole(keyFetch, 7, forgotten),
 		"records beyond the end":   whole(keyProduce, 3, []byte{0xff, 0xff, 0, 1, 0, 0, 0, 1, 0, 0, 0, 1, 0, 1, 't', 0, 0, 0, 1, 0, 0, 0, 0, 0x7f, 0xff, 0xff, 0xff}),
 	}

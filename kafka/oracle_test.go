@@ -70,11 +70,13 @@ func idempotentID(ctx context.Context, cl *kgo.Client) (int64, int16, error) {
 	return resp.ProducerID, resp.ProducerEpoch, kerr.ErrorForCode(resp.ErrorCode)
 }
 
-// TestOracle_SameAsKfake: both sides serve Kafka 4.1; the client knows it, or nothing newer than 2.4, which is from before there
-// were topic ids.
-func TestOracle_SameAsKfake(t *testing.T) {
+func TestOracle_SameAsKfake(t *testing.T) { runScenarios(t, scenarios) }
+
+// runScenarios compares the two sides, which both serve Kafka 4.1; the client knows it, or nothing newer than 2.4, which is
+// from before there were topic ids.
+func runScenarios(t *testing.T, list []scenario) {
 	for client, newest := range map[string]*kversion.Versions{"2.4": kversion.V2_4_0(), "4.1": kversion.V4_1_0()} {
-		for _, sc := range scenarios {
+		for _, sc := range list {
 			t.Run(client+"/"+sc.name, func(t *testing.T) {
 				oracle, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.DefaultNumPartitions(1), kfake.AllowAutoTopicCreation(), kfake.MaxVersions(kversion.V4_1_0()))
 				if err != nil {
