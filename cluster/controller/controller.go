@@ -80,8 +80,11 @@ type Controller struct {
 	attempts map[vtop.Range]attempt
 	fitSince map[vtop.NodeName]time.Duration
 	balanced time.Duration
-	healed   time.Duration
-	again    map[want]again
+	// slotsBalanced is when slots with groups were last evened out, homeless what nobody could take.
+	slotsBalanced time.Duration
+	homeless      homeless
+	healed        time.Duration
+	again         map[want]again
 
 	mu      sync.Mutex
 	stuck   map[vtop.Range]string
@@ -110,7 +113,12 @@ func Start(cfg Config) *Controller {
 		attempts: map[vtop.Range]attempt{}, fitSince: map[vtop.NodeName]time.Duration{}, stuck: map[vtop.Range]string{},
 		again: map[want]again{},
 	}
-	cfg.Machine.Observe(func(fsm.Change) { c.Wake() })
+	cfg.Machine.Observe(func(ch fsm.Change) {
+		if groupsAlone(ch) {
+			return // consumers commit all the time, and no lease follows from it
+		}
+		c.Wake()
+	})
 	c.wg.Add(2)
 	go c.acknowledge(ctx)
 	go c.place(ctx)
@@ -140,6 +148,11 @@ func (c *Controller) Stuck() map[vtop.Range]string {
 		out[r] = why
 	}
 	return out
+}
+
+// groupsAlone reports whether consumer groups changed and nothing else.
+func groupsAlone(ch fsm.Change) bool {
+	return len(ch.Groups) > 0 && len(ch.Ranges)+len(ch.Coordinators) == 0 && !ch.Topics && !ch.Nodes && !ch.Repairs && !ch.Restored
 }
 
 // acknowledge answers beats while this node leads: it notes which beats have arrived, then verifies its leadership,
@@ -211,6 +224,7 @@ func (c *Controller) forget() {
 	clear(c.attempts)
 	clear(c.fitSince)
 	clear(c.again)
+	c.homeless = homeless{}
 	c.mu.Lock()
 	c.healing = Healing{}
 	clear(c.stuck)

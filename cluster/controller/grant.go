@@ -25,10 +25,11 @@ type needy struct {
 	avoid  vtop.NodeName
 }
 
-// round is one look at all leases.
+// round is one look at all leases. The coordinators come first: they take one command, and no question to anybody.
 func (c *Controller) round(ctx context.Context) {
 	state := c.cfg.Machine.State()
 	nodes := c.nodes(state)
+	c.coordinate(ctx, state, nodes)
 	need := c.needy(state)
 	if len(need) > 0 {
 		c.grant(ctx, state, nodes, need)
@@ -93,13 +94,17 @@ func (c *Controller) needy(state *fsm.State) []needy {
 
 // holderLost says why the lease has no living holder; empty if it has one.
 func holderLost(state *fsm.State, verdicts map[vtop.NodeName]liveness.Verdict, r *fsm.Range) string {
-	holder := r.Lease.Holder
-	if holder == "" {
+	if r.Lease.Holder == "" {
 		if r.EverStarted() {
 			return "no holder"
 		}
 		return "new range"
 	}
+	return processLost(state, verdicts, r.Lease.Holder, r.Lease.Incarnation)
+}
+
+// processLost says why a process holds leases no more, or should not; empty if it may keep them.
+func processLost(state *fsm.State, verdicts map[vtop.NodeName]liveness.Verdict, holder vtop.NodeName, incarnation vtop.Incarnation) string {
 	n, ok := state.Node(holder)
 	v := verdicts[holder]
 	switch {
@@ -107,9 +112,7 @@ func holderLost(state *fsm.State, verdicts map[vtop.NodeName]liveness.Verdict, r
 		return fmt.Sprintf("%s was removed", holder)
 	case n.State == fsm.NodeDraining:
 		return fmt.Sprintf("%s is draining", holder)
-	case !r.Lease.HeldBy(n.Name, n.Incarnation):
-		return fmt.Sprintf("%s restarted", holder)
-	case v.Incarnation > r.Lease.Incarnation:
+	case incarnation != n.Incarnation || v.Incarnation > incarnation:
 		return fmt.Sprintf("%s restarted", holder)
 	case !v.Alive:
 		return fmt.Sprintf("%s: %s", holder, v.Reason)
