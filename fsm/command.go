@@ -41,6 +41,8 @@ const (
 	OpGrantCoordinators   Op = 25
 	OpReleaseCoordinators Op = 26
 	OpUpdateGroups        Op = 27
+	OpSetPreferred        Op = 28
+	OpAlterClientQuotas   Op = 29
 )
 
 // commandType is one row of the table of commands.
@@ -82,6 +84,8 @@ var commands = [...]commandType{
 	{OpGrantCoordinators, "GrantCoordinators", 1, empty[fsmpb.GrantCoordinators], with(decodeGrantCoordinators)},
 	{OpReleaseCoordinators, "ReleaseCoordinators", 1, empty[fsmpb.ReleaseCoordinators], with(decodeReleaseCoordinators)},
 	{OpUpdateGroups, "UpdateGroups", 1, empty[fsmpb.UpdateGroups], with(decodeUpdateGroups)},
+	{OpSetPreferred, "SetPreferred", 1, empty[fsmpb.SetPreferred], with(decodeSetPreferred)},
+	{OpAlterClientQuotas, "AlterClientQuotas", 1, empty[fsmpb.AlterClientQuotas], with(decodeAlterClientQuotas)},
 }
 
 func lookup(op Op) (commandType, bool) {

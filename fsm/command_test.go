@@ -55,6 +55,16 @@ func samples() []Command {
 		&GrantCoordinators{Items: []CoordinatorGrant{{Slot: 63, Holder: "n1", Incarnation: 2, Expected: 3, Reason: "why"}}, At: 5},
 		&ReleaseCoordinators{Node: "n1", Incarnation: 2},
 		&UpdateGroups{Node: "n1", Incarnation: 2, Sequence: 9, Items: everyItem(), At: 7},
+		&SetPreferred{Items: []Preference{{rangeID(3, 1), []vtop.NodeName{"n4", "n1"}}}},
+		&AlterClientQuotas{Items: everyQuota()},
+	}
+}
+
+// everyQuota are items of AlterClientQuotas with every field set between them.
+func everyQuota() []QuotaChange {
+	return []QuotaChange{
+		{Client: "c\xff", SetProduce: true, SetFetch: true, Produce: 1 << 20, Fetch: 2 << 20},
+		{Default: true, SetFetch: true, Fetch: 3 << 20},
 	}
 }
 
@@ -112,6 +122,10 @@ func TestCommands_RoundTripEveryField(t *testing.T) {
 	}) {
 		switch {
 		case cmd.Op() == OpChangeReplicas: // node and replica id exclude each other
+		case cmd.Op() == OpAlterClientQuotas: // and a client id and the default
+			item := cmd.(*AlterClientQuotas).Items[0]
+			item.Default = true
+			noZero(t, "AlterClientQuotas.Items[0]", reflect.ValueOf(item))
 		case cmd.Op() == OpUpdateGroups: // and so do the deletion of a group and its update
 			item := cmd.(*UpdateGroups).Items[0]
 			item.Delete = true

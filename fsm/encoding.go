@@ -20,8 +20,9 @@ import (
 //	8 bytes   "VTOPSTAT"
 //	2 bytes   format, big endian: 1
 //	then records, in this order: the cluster, nodes by name, topics by id, ranges by id, segments by range and base, tombstones
-//	by id, repair jobs by id, coordinator slots, groups by slot and id, members by group and id, offsets by group and range:
-//	  1 byte    kind (1…11)
+//	by id, repair jobs by id, coordinator slots, groups by slot and id, members by group and id, offsets by group and range,
+//	quotas by client id:
+//	  1 byte    kind (1…12)
 //	  4 bytes   length of the body, big endian, at most MaxRecord
 //	  n bytes   body: a protobuf message of package fsmpb, deterministically marshalled
 //	1 byte    0: end
@@ -52,6 +53,7 @@ const (
 	recordGroup       = 9
 	recordMember      = 10
 	recordOffset      = 11
+	recordQuota       = 12
 )
 
 func newCRC() hash.Hash32 { return crc32.New(crc32.MakeTable(crc32.Castagnoli)) }
@@ -89,6 +91,7 @@ func (s *State) save(w io.Writer) error {
 		out.record(recordRepair, putRepair(j))
 	}
 	s.saveGroups(out)
+	s.saveQuotas(out)
 	out.bytes(binary.BigEndian.AppendUint64([]byte{recordEnd}, out.n))
 	if out.err != nil {
 		return out.err
@@ -253,7 +256,7 @@ func (l *loader) load(kind byte, body []byte) error {
 	r := new(reader)
 	m, fill := l.record(kind, r)
 	if m == nil {
-		return fmt.Errorf("kind %d: this build knows kinds up to %d", kind, recordOffset)
+		return fmt.Errorf("kind %d: this build knows kinds up to %d", kind, recordQuota)
 	}
 	if err := unmarshal(body, m); err != nil {
 		return fmt.Errorf("kind %d: %w", kind, err)
@@ -288,6 +291,9 @@ func (l *loader) record(kind byte, r *reader) (m proto.Message, fill func()) {
 	case recordRepair:
 		p := new(fsmpb.RepairRecord)
 		return p, func() { r.repair(l.s, p) }
+	}
+	if m, fill := l.quotaRecord(kind, r); m != nil {
+		return m, fill
 	}
 	return l.groupRecord(kind, r)
 }

@@ -71,6 +71,9 @@ func contents(s *State) []any {
 	for c := range s.Coordinators() {
 		out = append(out, *c)
 	}
+	for q := range s.ClientQuotas() {
+		out = append(out, *q)
+	}
 	for g := range s.Groups() {
 		out = append(out, *g)
 		for m := range s.Members(g.ID) {

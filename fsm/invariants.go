@@ -9,7 +9,7 @@ import (
 // Check walks the whole state and says which of its invariants is broken first; nil if none is. The numbers are those
 // of docs/protocol.md. Tests run it after every command; Load runs it on what it read.
 func (s *State) Check() error {
-	for _, check := range []func() error{s.checkNodes, s.checkTopics, s.checkRanges, s.checkCatalogue, s.checkRepairs, s.checkIndexes, s.checkGroups} {
+	for _, check := range []func() error{s.checkNodes, s.checkTopics, s.checkRanges, s.checkCatalogue, s.checkRepairs, s.checkIndexes, s.checkGroups, s.checkQuotas} {
 		if err := check(); err != nil {
 			return fmt.Errorf("state at index %d: %w", s.index, err)
 		}

@@ -33,6 +33,9 @@ func randomCommand(s *State, choose chooser) Command {
 	if choose(5) == 0 {
 		return randomGroupCommand(s, choose)
 	}
+	if choose(20) == 0 {
+		return randomWish(pick(choose, ranges), choose)
+	}
 	if choose(12) == 0 {
 		return randomNodeCommand(s, choose, names)
 	}
@@ -64,6 +67,22 @@ func randomRegistration(s *State, choose chooser, names []vtop.NodeName) Command
 		c.ReplicasLost = "wiped"
 	}
 	return c
+}
+
+// randomWish is a quota, or an order of preference: the replicas of a range turned round, now and then without one.
+func randomWish(r *Range, choose chooser) Command {
+	if choose(2) == 0 {
+		return &AlterClientQuotas{Items: []QuotaChange{{Client: fmt.Sprint(choose(3)), SetFetch: true, Fetch: int64(choose(3))}}}
+	}
+	var nodes []vtop.NodeName
+	for _, rep := range r.Replicas {
+		if !slices.Contains(nodes, rep.Node) {
+			nodes = append(nodes, rep.Node)
+		}
+	}
+	at := choose(len(nodes))
+	nodes = append(nodes[at:], nodes[:at]...)
+	return &SetPreferred{Items: []Preference{{r.ID, nodes[:max(1, len(nodes)-choose(2))]}}}
 }
 
 func randomNodeCommand(s *State, choose chooser, names []vtop.NodeName) Command {

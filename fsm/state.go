@@ -44,6 +44,7 @@ type State struct {
 	ended     *btree.BTreeG[endedRepair]
 
 	groups groupTables
+	quotas *btree.BTreeG[*ClientQuota]
 
 	// forkMu guards fork alone: copying a tree writes a mark into it that readers never look at.
 	forkMu sync.Mutex
@@ -106,6 +107,7 @@ func NewState() *State {
 		repairsTo:      newTree(func(a, b nodeRepair) bool { return a.compare(b) < 0 }),
 		ended:          newTree(func(a, b endedRepair) bool { return a.compare(b) < 0 }),
 		groups:         newGroupTables(),
+		quotas:         newTree(quotaLess),
 	}
 }
 
@@ -132,7 +134,7 @@ func (s *State) fork() *State {
 		nodes: s.nodes.Copy(), topics: s.topics.Copy(), names: s.names.Copy(), ranges: s.ranges.Copy(), held: s.held.Copy(),
 		segments: s.segments.Copy(), tombstones: s.tombstones.Copy(), burials: s.burials.Copy(),
 		lastRepair: s.lastRepair, repairs: s.repairs.Copy(), repairing: s.repairing.Copy(), repairsTo: s.repairsTo.Copy(), ended: s.ended.Copy(),
-		groups: s.groups.fork(),
+		groups: s.groups.fork(), quotas: s.quotas.Copy(),
 	}
 }
 

@@ -2737,6 +2737,96 @@ func (x *UpdateGroups) GetAt() int64 {
 	return 0
 }
 
+// op 28
+type SetPreferred struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Items         []*SetPreferred_Item   `protobuf:"bytes,1,rep,name=items,proto3" json:"items,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetPreferred) Reset() {
+	*x = SetPreferred{}
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetPreferred) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetPreferred) ProtoMessage() {}
+
+func (x *SetPreferred) ProtoReflect() protoreflect.Message {
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetPreferred.ProtoReflect.Descriptor instead.
+func (*SetPreferred) Descriptor() ([]byte, []int) {
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *SetPreferred) GetItems() []*SetPreferred_Item {
+	if x != nil {
+		return x.Items
+	}
+	return nil
+}
+
+// op 29
+type AlterClientQuotas struct {
+	state         protoimpl.MessageState    `protogen:"open.v1"`
+	Items         []*AlterClientQuotas_Item `protobuf:"bytes,1,rep,name=items,proto3" json:"items,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AlterClientQuotas) Reset() {
+	*x = AlterClientQuotas{}
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[38]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AlterClientQuotas) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AlterClientQuotas) ProtoMessage() {}
+
+func (x *AlterClientQuotas) ProtoReflect() protoreflect.Message {
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[38]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AlterClientQuotas.ProtoReflect.Descriptor instead.
+func (*AlterClientQuotas) Descriptor() ([]byte, []int) {
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{38}
+}
+
+func (x *AlterClientQuotas) GetItems() []*AlterClientQuotas_Item {
+	if x != nil {
+		return x.Items
+	}
+	return nil
+}
+
 type ClusterRecord struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	Id         []byte                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -2761,7 +2851,7 @@ type ClusterRecord struct {
 
 func (x *ClusterRecord) Reset() {
 	*x = ClusterRecord{}
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[37]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2773,7 +2863,7 @@ func (x *ClusterRecord) String() string {
 func (*ClusterRecord) ProtoMessage() {}
 
 func (x *ClusterRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[37]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2786,7 +2876,7 @@ func (x *ClusterRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClusterRecord.ProtoReflect.Descriptor instead.
 func (*ClusterRecord) Descriptor() ([]byte, []int) {
-	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{37}
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ClusterRecord) GetId() []byte {
@@ -2901,7 +2991,7 @@ type NodeRecord struct {
 
 func (x *NodeRecord) Reset() {
 	*x = NodeRecord{}
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[38]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2913,7 +3003,7 @@ func (x *NodeRecord) String() string {
 func (*NodeRecord) ProtoMessage() {}
 
 func (x *NodeRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[38]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2926,7 +3016,7 @@ func (x *NodeRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeRecord.ProtoReflect.Descriptor instead.
 func (*NodeRecord) Descriptor() ([]byte, []int) {
-	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{38}
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *NodeRecord) GetName() string {
@@ -2985,7 +3075,7 @@ type TopicRecord struct {
 
 func (x *TopicRecord) Reset() {
 	*x = TopicRecord{}
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[39]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2997,7 +3087,7 @@ func (x *TopicRecord) String() string {
 func (*TopicRecord) ProtoMessage() {}
 
 func (x *TopicRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[39]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3010,7 +3100,7 @@ func (x *TopicRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopicRecord.ProtoReflect.Descriptor instead.
 func (*TopicRecord) Descriptor() ([]byte, []int) {
-	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{39}
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *TopicRecord) GetId() []byte {
@@ -3085,7 +3175,7 @@ type RangeRecord struct {
 
 func (x *RangeRecord) Reset() {
 	*x = RangeRecord{}
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[40]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3097,7 +3187,7 @@ func (x *RangeRecord) String() string {
 func (*RangeRecord) ProtoMessage() {}
 
 func (x *RangeRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[40]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3110,7 +3200,7 @@ func (x *RangeRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RangeRecord.ProtoReflect.Descriptor instead.
 func (*RangeRecord) Descriptor() ([]byte, []int) {
-	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{40}
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *RangeRecord) GetId() *RangeID {
@@ -3282,7 +3372,7 @@ type SegmentRecord struct {
 
 func (x *SegmentRecord) Reset() {
 	*x = SegmentRecord{}
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[41]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3294,7 +3384,7 @@ func (x *SegmentRecord) String() string {
 func (*SegmentRecord) ProtoMessage() {}
 
 func (x *SegmentRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[41]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3307,7 +3397,7 @@ func (x *SegmentRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SegmentRecord.ProtoReflect.Descriptor instead.
 func (*SegmentRecord) Descriptor() ([]byte, []int) {
-	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{41}
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *SegmentRecord) GetRange() *RangeID {
@@ -3371,7 +3461,7 @@ type TombstoneRecord struct {
 
 func (x *TombstoneRecord) Reset() {
 	*x = TombstoneRecord{}
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[42]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3383,7 +3473,7 @@ func (x *TombstoneRecord) String() string {
 func (*TombstoneRecord) ProtoMessage() {}
 
 func (x *TombstoneRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[42]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3396,7 +3486,7 @@ func (x *TombstoneRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TombstoneRecord.ProtoReflect.Descriptor instead.
 func (*TombstoneRecord) Descriptor() ([]byte, []int) {
-	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{42}
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *TombstoneRecord) GetTopic() []byte {
@@ -3446,7 +3536,7 @@ type RepairRecord struct {
 
 func (x *RepairRecord) Reset() {
 	*x = RepairRecord{}
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[43]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3458,7 +3548,7 @@ func (x *RepairRecord) String() string {
 func (*RepairRecord) ProtoMessage() {}
 
 func (x *RepairRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[43]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3471,7 +3561,7 @@ func (x *RepairRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RepairRecord.ProtoReflect.Descriptor instead.
 func (*RepairRecord) Descriptor() ([]byte, []int) {
-	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{43}
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *RepairRecord) GetId() uint64 {
@@ -3567,7 +3657,7 @@ type CoordinatorRecord struct {
 
 func (x *CoordinatorRecord) Reset() {
 	*x = CoordinatorRecord{}
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[44]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3579,7 +3669,7 @@ func (x *CoordinatorRecord) String() string {
 func (*CoordinatorRecord) ProtoMessage() {}
 
 func (x *CoordinatorRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[44]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3592,7 +3682,7 @@ func (x *CoordinatorRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CoordinatorRecord.ProtoReflect.Descriptor instead.
 func (*CoordinatorRecord) Descriptor() ([]byte, []int) {
-	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{44}
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *CoordinatorRecord) GetSlot() int32 {
@@ -3664,7 +3754,7 @@ type GroupRecord struct {
 
 func (x *GroupRecord) Reset() {
 	*x = GroupRecord{}
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[45]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3676,7 +3766,7 @@ func (x *GroupRecord) String() string {
 func (*GroupRecord) ProtoMessage() {}
 
 func (x *GroupRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[45]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3689,7 +3779,7 @@ func (x *GroupRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupRecord.ProtoReflect.Descriptor instead.
 func (*GroupRecord) Descriptor() ([]byte, []int) {
-	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{45}
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *GroupRecord) GetId() []byte {
@@ -3737,7 +3827,7 @@ type MemberRecord struct {
 
 func (x *MemberRecord) Reset() {
 	*x = MemberRecord{}
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[46]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3749,7 +3839,7 @@ func (x *MemberRecord) String() string {
 func (*MemberRecord) ProtoMessage() {}
 
 func (x *MemberRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[46]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3762,7 +3852,7 @@ func (x *MemberRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemberRecord.ProtoReflect.Descriptor instead.
 func (*MemberRecord) Descriptor() ([]byte, []int) {
-	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{46}
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *MemberRecord) GetGroup() []byte {
@@ -3789,7 +3879,7 @@ type OffsetRecord struct {
 
 func (x *OffsetRecord) Reset() {
 	*x = OffsetRecord{}
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[47]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3801,7 +3891,7 @@ func (x *OffsetRecord) String() string {
 func (*OffsetRecord) ProtoMessage() {}
 
 func (x *OffsetRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[47]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3814,7 +3904,7 @@ func (x *OffsetRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OffsetRecord.ProtoReflect.Descriptor instead.
 func (*OffsetRecord) Descriptor() ([]byte, []int) {
-	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{47}
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *OffsetRecord) GetGroup() []byte {
@@ -3831,6 +3921,74 @@ func (x *OffsetRecord) GetOffset() *GroupOffset {
 	return nil
 }
 
+type QuotaRecord struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Default       bool                   `protobuf:"varint,1,opt,name=default,proto3" json:"default,omitempty"`
+	Client        []byte                 `protobuf:"bytes,2,opt,name=client,proto3" json:"client,omitempty"`
+	Produce       int64                  `protobuf:"varint,3,opt,name=produce,proto3" json:"produce,omitempty"`
+	Fetch         int64                  `protobuf:"varint,4,opt,name=fetch,proto3" json:"fetch,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *QuotaRecord) Reset() {
+	*x = QuotaRecord{}
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[50]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *QuotaRecord) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*QuotaRecord) ProtoMessage() {}
+
+func (x *QuotaRecord) ProtoReflect() protoreflect.Message {
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[50]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use QuotaRecord.ProtoReflect.Descriptor instead.
+func (*QuotaRecord) Descriptor() ([]byte, []int) {
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{50}
+}
+
+func (x *QuotaRecord) GetDefault() bool {
+	if x != nil {
+		return x.Default
+	}
+	return false
+}
+
+func (x *QuotaRecord) GetClient() []byte {
+	if x != nil {
+		return x.Client
+	}
+	return nil
+}
+
+func (x *QuotaRecord) GetProduce() int64 {
+	if x != nil {
+		return x.Produce
+	}
+	return 0
+}
+
+func (x *QuotaRecord) GetFetch() int64 {
+	if x != nil {
+		return x.Fetch
+	}
+	return 0
+}
+
 type Refusal struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Code          uint32                 `protobuf:"varint,1,opt,name=code,proto3" json:"code,omitempty"`
@@ -3841,7 +3999,7 @@ type Refusal struct {
 
 func (x *Refusal) Reset() {
 	*x = Refusal{}
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[48]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3853,7 +4011,7 @@ func (x *Refusal) String() string {
 func (*Refusal) ProtoMessage() {}
 
 func (x *Refusal) ProtoReflect() protoreflect.Message {
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[48]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3866,7 +4024,7 @@ func (x *Refusal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refusal.ProtoReflect.Descriptor instead.
 func (*Refusal) Descriptor() ([]byte, []int) {
-	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{48}
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *Refusal) GetCode() uint32 {
@@ -3901,7 +4059,7 @@ type Outcome struct {
 
 func (x *Outcome) Reset() {
 	*x = Outcome{}
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[49]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3913,7 +4071,7 @@ func (x *Outcome) String() string {
 func (*Outcome) ProtoMessage() {}
 
 func (x *Outcome) ProtoReflect() protoreflect.Message {
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[49]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3926,7 +4084,7 @@ func (x *Outcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Outcome.ProtoReflect.Descriptor instead.
 func (*Outcome) Descriptor() ([]byte, []int) {
-	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{49}
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *Outcome) GetIndex() uint64 {
@@ -4009,7 +4167,7 @@ type RepairProgress_DroppedSource struct {
 
 func (x *RepairProgress_DroppedSource) Reset() {
 	*x = RepairProgress_DroppedSource{}
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[50]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4021,7 +4179,7 @@ func (x *RepairProgress_DroppedSource) String() string {
 func (*RepairProgress_DroppedSource) ProtoMessage() {}
 
 func (x *RepairProgress_DroppedSource) ProtoReflect() protoreflect.Message {
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[50]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4065,7 +4223,7 @@ type GrantLeases_Item struct {
 
 func (x *GrantLeases_Item) Reset() {
 	*x = GrantLeases_Item{}
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[51]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4077,7 +4235,7 @@ func (x *GrantLeases_Item) String() string {
 func (*GrantLeases_Item) ProtoMessage() {}
 
 func (x *GrantLeases_Item) ProtoReflect() protoreflect.Message {
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[51]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4146,7 +4304,7 @@ type StartEpochs_Item struct {
 
 func (x *StartEpochs_Item) Reset() {
 	*x = StartEpochs_Item{}
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[52]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4158,7 +4316,7 @@ func (x *StartEpochs_Item) String() string {
 func (*StartEpochs_Item) ProtoMessage() {}
 
 func (x *StartEpochs_Item) ProtoReflect() protoreflect.Message {
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[52]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4206,7 +4364,7 @@ type ReleaseLeases_Item struct {
 
 func (x *ReleaseLeases_Item) Reset() {
 	*x = ReleaseLeases_Item{}
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[53]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4218,7 +4376,7 @@ func (x *ReleaseLeases_Item) String() string {
 func (*ReleaseLeases_Item) ProtoMessage() {}
 
 func (x *ReleaseLeases_Item) ProtoReflect() protoreflect.Message {
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[53]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4269,7 +4427,7 @@ type ReportFloors_Item struct {
 
 func (x *ReportFloors_Item) Reset() {
 	*x = ReportFloors_Item{}
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[54]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4281,7 +4439,7 @@ func (x *ReportFloors_Item) String() string {
 func (*ReportFloors_Item) ProtoMessage() {}
 
 func (x *ReportFloors_Item) ProtoReflect() protoreflect.Message {
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[54]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4349,7 +4507,7 @@ type MarkReplicasLost_Item struct {
 
 func (x *MarkReplicasLost_Item) Reset() {
 	*x = MarkReplicasLost_Item{}
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[55]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4361,7 +4519,7 @@ func (x *MarkReplicasLost_Item) String() string {
 func (*MarkReplicasLost_Item) ProtoMessage() {}
 
 func (x *MarkReplicasLost_Item) ProtoReflect() protoreflect.Message {
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[55]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4403,7 +4561,7 @@ type UpdateRepairs_Item struct {
 
 func (x *UpdateRepairs_Item) Reset() {
 	*x = UpdateRepairs_Item{}
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[56]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4415,7 +4573,7 @@ func (x *UpdateRepairs_Item) String() string {
 func (*UpdateRepairs_Item) ProtoMessage() {}
 
 func (x *UpdateRepairs_Item) ProtoReflect() protoreflect.Message {
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[56]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4472,7 +4630,7 @@ type GrantCoordinators_Item struct {
 
 func (x *GrantCoordinators_Item) Reset() {
 	*x = GrantCoordinators_Item{}
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[57]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4484,7 +4642,7 @@ func (x *GrantCoordinators_Item) String() string {
 func (*GrantCoordinators_Item) ProtoMessage() {}
 
 func (x *GrantCoordinators_Item) ProtoReflect() protoreflect.Message {
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[57]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4551,7 +4709,7 @@ type UpdateGroups_Item struct {
 
 func (x *UpdateGroups_Item) Reset() {
 	*x = UpdateGroups_Item{}
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[58]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4563,7 +4721,7 @@ func (x *UpdateGroups_Item) String() string {
 func (*UpdateGroups_Item) ProtoMessage() {}
 
 func (x *UpdateGroups_Item) ProtoReflect() protoreflect.Message {
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[58]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4635,6 +4793,142 @@ func (x *UpdateGroups_Item) GetPutOffsets() []*GroupOffset {
 	return nil
 }
 
+type SetPreferred_Item struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Range         *RangeID               `protobuf:"bytes,1,opt,name=range,proto3" json:"range,omitempty"`
+	Nodes         []string               `protobuf:"bytes,2,rep,name=nodes,proto3" json:"nodes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetPreferred_Item) Reset() {
+	*x = SetPreferred_Item{}
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[62]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetPreferred_Item) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetPreferred_Item) ProtoMessage() {}
+
+func (x *SetPreferred_Item) ProtoReflect() protoreflect.Message {
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[62]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetPreferred_Item.ProtoReflect.Descriptor instead.
+func (*SetPreferred_Item) Descriptor() ([]byte, []int) {
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{37, 0}
+}
+
+func (x *SetPreferred_Item) GetRange() *RangeID {
+	if x != nil {
+		return x.Range
+	}
+	return nil
+}
+
+func (x *SetPreferred_Item) GetNodes() []string {
+	if x != nil {
+		return x.Nodes
+	}
+	return nil
+}
+
+type AlterClientQuotas_Item struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Default       bool                   `protobuf:"varint,1,opt,name=default,proto3" json:"default,omitempty"`
+	Client        []byte                 `protobuf:"bytes,2,opt,name=client,proto3" json:"client,omitempty"`
+	SetProduce    bool                   `protobuf:"varint,3,opt,name=set_produce,json=setProduce,proto3" json:"set_produce,omitempty"`
+	SetFetch      bool                   `protobuf:"varint,4,opt,name=set_fetch,json=setFetch,proto3" json:"set_fetch,omitempty"`
+	Produce       int64                  `protobuf:"varint,5,opt,name=produce,proto3" json:"produce,omitempty"`
+	Fetch         int64                  `protobuf:"varint,6,opt,name=fetch,proto3" json:"fetch,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AlterClientQuotas_Item) Reset() {
+	*x = AlterClientQuotas_Item{}
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[63]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AlterClientQuotas_Item) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AlterClientQuotas_Item) ProtoMessage() {}
+
+func (x *AlterClientQuotas_Item) ProtoReflect() protoreflect.Message {
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[63]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AlterClientQuotas_Item.ProtoReflect.Descriptor instead.
+func (*AlterClientQuotas_Item) Descriptor() ([]byte, []int) {
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{38, 0}
+}
+
+func (x *AlterClientQuotas_Item) GetDefault() bool {
+	if x != nil {
+		return x.Default
+	}
+	return false
+}
+
+func (x *AlterClientQuotas_Item) GetClient() []byte {
+	if x != nil {
+		return x.Client
+	}
+	return nil
+}
+
+func (x *AlterClientQuotas_Item) GetSetProduce() bool {
+	if x != nil {
+		return x.SetProduce
+	}
+	return false
+}
+
+func (x *AlterClientQuotas_Item) GetSetFetch() bool {
+	if x != nil {
+		return x.SetFetch
+	}
+	return false
+}
+
+func (x *AlterClientQuotas_Item) GetProduce() int64 {
+	if x != nil {
+		return x.Produce
+	}
+	return 0
+}
+
+func (x *AlterClientQuotas_Item) GetFetch() int64 {
+	if x != nil {
+		return x.Fetch
+	}
+	return 0
+}
+
 type NodeRecord_Claim struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Identity      *Identity              `protobuf:"bytes,1,opt,name=identity,proto3" json:"identity,omitempty"`
@@ -4645,7 +4939,7 @@ type NodeRecord_Claim struct {
 
 func (x *NodeRecord_Claim) Reset() {
 	*x = NodeRecord_Claim{}
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[59]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4657,7 +4951,7 @@ func (x *NodeRecord_Claim) String() string {
 func (*NodeRecord_Claim) ProtoMessage() {}
 
 func (x *NodeRecord_Claim) ProtoReflect() protoreflect.Message {
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[59]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4670,7 +4964,7 @@ func (x *NodeRecord_Claim) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeRecord_Claim.ProtoReflect.Descriptor instead.
 func (*NodeRecord_Claim) Descriptor() ([]byte, []int) {
-	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{38, 0}
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{40, 0}
 }
 
 func (x *NodeRecord_Claim) GetIdentity() *Identity {
@@ -4699,7 +4993,7 @@ type RangeRecord_Replica struct {
 
 func (x *RangeRecord_Replica) Reset() {
 	*x = RangeRecord_Replica{}
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[60]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4711,7 +5005,7 @@ func (x *RangeRecord_Replica) String() string {
 func (*RangeRecord_Replica) ProtoMessage() {}
 
 func (x *RangeRecord_Replica) ProtoReflect() protoreflect.Message {
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[60]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4724,7 +5018,7 @@ func (x *RangeRecord_Replica) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RangeRecord_Replica.ProtoReflect.Descriptor instead.
 func (*RangeRecord_Replica) Descriptor() ([]byte, []int) {
-	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{40, 0}
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{42, 0}
 }
 
 func (x *RangeRecord_Replica) GetNode() string {
@@ -4765,7 +5059,7 @@ type RangeRecord_EpochStart struct {
 
 func (x *RangeRecord_EpochStart) Reset() {
 	*x = RangeRecord_EpochStart{}
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[61]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4777,7 +5071,7 @@ func (x *RangeRecord_EpochStart) String() string {
 func (*RangeRecord_EpochStart) ProtoMessage() {}
 
 func (x *RangeRecord_EpochStart) ProtoReflect() protoreflect.Message {
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[61]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4790,7 +5084,7 @@ func (x *RangeRecord_EpochStart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RangeRecord_EpochStart.ProtoReflect.Descriptor instead.
 func (*RangeRecord_EpochStart) Descriptor() ([]byte, []int) {
-	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{40, 1}
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{42, 1}
 }
 
 func (x *RangeRecord_EpochStart) GetEpoch() int32 {
@@ -4822,7 +5116,7 @@ type RangeRecord_LeaseChange struct {
 
 func (x *RangeRecord_LeaseChange) Reset() {
 	*x = RangeRecord_LeaseChange{}
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[62]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4834,7 +5128,7 @@ func (x *RangeRecord_LeaseChange) String() string {
 func (*RangeRecord_LeaseChange) ProtoMessage() {}
 
 func (x *RangeRecord_LeaseChange) ProtoReflect() protoreflect.Message {
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[62]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4847,7 +5141,7 @@ func (x *RangeRecord_LeaseChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RangeRecord_LeaseChange.ProtoReflect.Descriptor instead.
 func (*RangeRecord_LeaseChange) Descriptor() ([]byte, []int) {
-	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{40, 2}
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{42, 2}
 }
 
 func (x *RangeRecord_LeaseChange) GetEvent() uint32 {
@@ -4912,7 +5206,7 @@ type RangeRecord_Loss struct {
 
 func (x *RangeRecord_Loss) Reset() {
 	*x = RangeRecord_Loss{}
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[63]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4924,7 +5218,7 @@ func (x *RangeRecord_Loss) String() string {
 func (*RangeRecord_Loss) ProtoMessage() {}
 
 func (x *RangeRecord_Loss) ProtoReflect() protoreflect.Message {
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[63]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4937,7 +5231,7 @@ func (x *RangeRecord_Loss) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RangeRecord_Loss.ProtoReflect.Descriptor instead.
 func (*RangeRecord_Loss) Descriptor() ([]byte, []int) {
-	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{40, 3}
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{42, 3}
 }
 
 func (x *RangeRecord_Loss) GetNode() string {
@@ -4992,7 +5286,7 @@ type RangeRecord_LostOffsets struct {
 
 func (x *RangeRecord_LostOffsets) Reset() {
 	*x = RangeRecord_LostOffsets{}
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[64]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5004,7 +5298,7 @@ func (x *RangeRecord_LostOffsets) String() string {
 func (*RangeRecord_LostOffsets) ProtoMessage() {}
 
 func (x *RangeRecord_LostOffsets) ProtoReflect() protoreflect.Message {
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[64]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5017,7 +5311,7 @@ func (x *RangeRecord_LostOffsets) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RangeRecord_LostOffsets.ProtoReflect.Descriptor instead.
 func (*RangeRecord_LostOffsets) Descriptor() ([]byte, []int) {
-	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{40, 4}
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{42, 4}
 }
 
 func (x *RangeRecord_LostOffsets) GetFrom() int64 {
@@ -5098,7 +5392,7 @@ type Outcome_Item struct {
 
 func (x *Outcome_Item) Reset() {
 	*x = Outcome_Item{}
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[65]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5110,7 +5404,7 @@ func (x *Outcome_Item) String() string {
 func (*Outcome_Item) ProtoMessage() {}
 
 func (x *Outcome_Item) ProtoReflect() protoreflect.Message {
-	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[65]
+	mi := &file_fsm_fsmpb_fsm_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5123,7 +5417,7 @@ func (x *Outcome_Item) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Outcome_Item.ProtoReflect.Descriptor instead.
 func (*Outcome_Item) Descriptor() ([]byte, []int) {
-	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{49, 0}
+	return file_fsm_fsmpb_fsm_proto_rawDescGZIP(), []int{52, 0}
 }
 
 func (x *Outcome_Item) GetRange() *RangeID {
@@ -5455,7 +5749,22 @@ const file_fsm_fsmpb_fsm_proto_rawDesc = "" +
 	"putMembers\x124\n" +
 	"\fdrop_offsets\x18\a \x03(\v2\x11.vtop.fsm.RangeIDR\vdropOffsets\x126\n" +
 	"\vput_offsets\x18\b \x03(\v2\x15.vtop.fsm.GroupOffsetR\n" +
-	"putOffsets\"\xae\x03\n" +
+	"putOffsets\"\x88\x01\n" +
+	"\fSetPreferred\x121\n" +
+	"\x05items\x18\x01 \x03(\v2\x1b.vtop.fsm.SetPreferred.ItemR\x05items\x1aE\n" +
+	"\x04Item\x12'\n" +
+	"\x05range\x18\x01 \x01(\v2\x11.vtop.fsm.RangeIDR\x05range\x12\x14\n" +
+	"\x05nodes\x18\x02 \x03(\tR\x05nodes\"\xf4\x01\n" +
+	"\x11AlterClientQuotas\x126\n" +
+	"\x05items\x18\x01 \x03(\v2 .vtop.fsm.AlterClientQuotas.ItemR\x05items\x1a\xa6\x01\n" +
+	"\x04Item\x12\x18\n" +
+	"\adefault\x18\x01 \x01(\bR\adefault\x12\x16\n" +
+	"\x06client\x18\x02 \x01(\fR\x06client\x12\x1f\n" +
+	"\vset_produce\x18\x03 \x01(\bR\n" +
+	"setProduce\x12\x1b\n" +
+	"\tset_fetch\x18\x04 \x01(\bR\bsetFetch\x12\x18\n" +
+	"\aproduce\x18\x05 \x01(\x03R\aproduce\x12\x14\n" +
+	"\x05fetch\x18\x06 \x01(\x03R\x05fetch\"\xae\x03\n" +
 	"\rClusterRecord\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\fR\x02id\x12\x14\n" +
 	"\x05level\x18\x02 \x01(\rR\x05level\x12\x1e\n" +
@@ -5616,7 +5925,12 @@ const file_fsm_fsmpb_fsm_proto_rawDesc = "" +
 	"\x06member\x18\x02 \x01(\v2\x15.vtop.fsm.GroupMemberR\x06member\"S\n" +
 	"\fOffsetRecord\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\fR\x05group\x12-\n" +
-	"\x06offset\x18\x02 \x01(\v2\x15.vtop.fsm.GroupOffsetR\x06offset\"7\n" +
+	"\x06offset\x18\x02 \x01(\v2\x15.vtop.fsm.GroupOffsetR\x06offset\"o\n" +
+	"\vQuotaRecord\x12\x18\n" +
+	"\adefault\x18\x01 \x01(\bR\adefault\x12\x16\n" +
+	"\x06client\x18\x02 \x01(\fR\x06client\x12\x18\n" +
+	"\aproduce\x18\x03 \x01(\x03R\aproduce\x12\x14\n" +
+	"\x05fetch\x18\x04 \x01(\x03R\x05fetch\"7\n" +
 	"\aRefusal\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\rR\x04code\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\"\xb5\x04\n" +
@@ -5654,7 +5968,7 @@ func file_fsm_fsmpb_fsm_proto_rawDescGZIP() []byte {
 	return file_fsm_fsmpb_fsm_proto_rawDescData
 }
 
-var file_fsm_fsmpb_fsm_proto_msgTypes = make([]protoimpl.MessageInfo, 66)
+var file_fsm_fsmpb_fsm_proto_msgTypes = make([]protoimpl.MessageInfo, 71)
 var file_fsm_fsmpb_fsm_proto_goTypes = []any{
 	(*RangeID)(nil),                      // 0: vtop.fsm.RangeID
 	(*KeyValue)(nil),                     // 1: vtop.fsm.KeyValue
@@ -5693,40 +6007,45 @@ var file_fsm_fsmpb_fsm_proto_goTypes = []any{
 	(*GrantCoordinators)(nil),            // 34: vtop.fsm.GrantCoordinators
 	(*ReleaseCoordinators)(nil),          // 35: vtop.fsm.ReleaseCoordinators
 	(*UpdateGroups)(nil),                 // 36: vtop.fsm.UpdateGroups
-	(*ClusterRecord)(nil),                // 37: vtop.fsm.ClusterRecord
-	(*NodeRecord)(nil),                   // 38: vtop.fsm.NodeRecord
-	(*TopicRecord)(nil),                  // 39: vtop.fsm.TopicRecord
-	(*RangeRecord)(nil),                  // 40: vtop.fsm.RangeRecord
-	(*SegmentRecord)(nil),                // 41: vtop.fsm.SegmentRecord
-	(*TombstoneRecord)(nil),              // 42: vtop.fsm.TombstoneRecord
-	(*RepairRecord)(nil),                 // 43: vtop.fsm.RepairRecord
-	(*CoordinatorRecord)(nil),            // 44: vtop.fsm.CoordinatorRecord
-	(*GroupRecord)(nil),                  // 45: vtop.fsm.GroupRecord
-	(*MemberRecord)(nil),                 // 46: vtop.fsm.MemberRecord
-	(*OffsetRecord)(nil),                 // 47: vtop.fsm.OffsetRecord
-	(*Refusal)(nil),                      // 48: vtop.fsm.Refusal
-	(*Outcome)(nil),                      // 49: vtop.fsm.Outcome
-	(*RepairProgress_DroppedSource)(nil), // 50: vtop.fsm.RepairProgress.DroppedSource
-	(*GrantLeases_Item)(nil),             // 51: vtop.fsm.GrantLeases.Item
-	(*StartEpochs_Item)(nil),             // 52: vtop.fsm.StartEpochs.Item
-	(*ReleaseLeases_Item)(nil),           // 53: vtop.fsm.ReleaseLeases.Item
-	(*ReportFloors_Item)(nil),            // 54: vtop.fsm.ReportFloors.Item
-	(*MarkReplicasLost_Item)(nil),        // 55: vtop.fsm.MarkReplicasLost.Item
-	(*UpdateRepairs_Item)(nil),           // 56: vtop.fsm.UpdateRepairs.Item
-	(*GrantCoordinators_Item)(nil),       // 57: vtop.fsm.GrantCoordinators.Item
-	(*UpdateGroups_Item)(nil),            // 58: vtop.fsm.UpdateGroups.Item
-	(*NodeRecord_Claim)(nil),             // 59: vtop.fsm.NodeRecord.Claim
-	(*RangeRecord_Replica)(nil),          // 60: vtop.fsm.RangeRecord.Replica
-	(*RangeRecord_EpochStart)(nil),       // 61: vtop.fsm.RangeRecord.EpochStart
-	(*RangeRecord_LeaseChange)(nil),      // 62: vtop.fsm.RangeRecord.LeaseChange
-	(*RangeRecord_Loss)(nil),             // 63: vtop.fsm.RangeRecord.Loss
-	(*RangeRecord_LostOffsets)(nil),      // 64: vtop.fsm.RangeRecord.LostOffsets
-	(*Outcome_Item)(nil),                 // 65: vtop.fsm.Outcome.Item
+	(*SetPreferred)(nil),                 // 37: vtop.fsm.SetPreferred
+	(*AlterClientQuotas)(nil),            // 38: vtop.fsm.AlterClientQuotas
+	(*ClusterRecord)(nil),                // 39: vtop.fsm.ClusterRecord
+	(*NodeRecord)(nil),                   // 40: vtop.fsm.NodeRecord
+	(*TopicRecord)(nil),                  // 41: vtop.fsm.TopicRecord
+	(*RangeRecord)(nil),                  // 42: vtop.fsm.RangeRecord
+	(*SegmentRecord)(nil),                // 43: vtop.fsm.SegmentRecord
+	(*TombstoneRecord)(nil),              // 44: vtop.fsm.TombstoneRecord
+	(*RepairRecord)(nil),                 // 45: vtop.fsm.RepairRecord
+	(*CoordinatorRecord)(nil),            // 46: vtop.fsm.CoordinatorRecord
+	(*GroupRecord)(nil),                  // 47: vtop.fsm.GroupRecord
+	(*MemberRecord)(nil),                 // 48: vtop.fsm.MemberRecord
+	(*OffsetRecord)(nil),                 // 49: vtop.fsm.OffsetRecord
+	(*QuotaRecord)(nil),                  // 50: vtop.fsm.QuotaRecord
+	(*Refusal)(nil),                      // 51: vtop.fsm.Refusal
+	(*Outcome)(nil),                      // 52: vtop.fsm.Outcome
+	(*RepairProgress_DroppedSource)(nil), // 53: vtop.fsm.RepairProgress.DroppedSource
+	(*GrantLeases_Item)(nil),             // 54: vtop.fsm.GrantLeases.Item
+	(*StartEpochs_Item)(nil),             // 55: vtop.fsm.StartEpochs.Item
+	(*ReleaseLeases_Item)(nil),           // 56: vtop.fsm.ReleaseLeases.Item
+	(*ReportFloors_Item)(nil),            // 57: vtop.fsm.ReportFloors.Item
+	(*MarkReplicasLost_Item)(nil),        // 58: vtop.fsm.MarkReplicasLost.Item
+	(*UpdateRepairs_Item)(nil),           // 59: vtop.fsm.UpdateRepairs.Item
+	(*GrantCoordinators_Item)(nil),       // 60: vtop.fsm.GrantCoordinators.Item
+	(*UpdateGroups_Item)(nil),            // 61: vtop.fsm.UpdateGroups.Item
+	(*SetPreferred_Item)(nil),            // 62: vtop.fsm.SetPreferred.Item
+	(*AlterClientQuotas_Item)(nil),       // 63: vtop.fsm.AlterClientQuotas.Item
+	(*NodeRecord_Claim)(nil),             // 64: vtop.fsm.NodeRecord.Claim
+	(*RangeRecord_Replica)(nil),          // 65: vtop.fsm.RangeRecord.Replica
+	(*RangeRecord_EpochStart)(nil),       // 66: vtop.fsm.RangeRecord.EpochStart
+	(*RangeRecord_LeaseChange)(nil),      // 67: vtop.fsm.RangeRecord.LeaseChange
+	(*RangeRecord_Loss)(nil),             // 68: vtop.fsm.RangeRecord.Loss
+	(*RangeRecord_LostOffsets)(nil),      // 69: vtop.fsm.RangeRecord.LostOffsets
+	(*Outcome_Item)(nil),                 // 70: vtop.fsm.Outcome.Item
 }
 var file_fsm_fsmpb_fsm_proto_depIdxs = []int32{
 	2,  // 0: vtop.fsm.Identity.addresses:type_name -> vtop.fsm.Addresses
 	0,  // 1: vtop.fsm.RepairRequest.range:type_name -> vtop.fsm.RangeID
-	50, // 2: vtop.fsm.RepairProgress.dropped_sources:type_name -> vtop.fsm.RepairProgress.DroppedSource
+	53, // 2: vtop.fsm.RepairProgress.dropped_sources:type_name -> vtop.fsm.RepairProgress.DroppedSource
 	0,  // 3: vtop.fsm.GroupOffset.range:type_name -> vtop.fsm.RangeID
 	3,  // 4: vtop.fsm.RegisterNode.identity:type_name -> vtop.fsm.Identity
 	2,  // 5: vtop.fsm.UpdateNode.addresses:type_name -> vtop.fsm.Addresses
@@ -5734,54 +6053,57 @@ var file_fsm_fsmpb_fsm_proto_depIdxs = []int32{
 	4,  // 7: vtop.fsm.CreateTopic.ranges:type_name -> vtop.fsm.Placement
 	4,  // 8: vtop.fsm.CreateRanges.ranges:type_name -> vtop.fsm.Placement
 	1,  // 9: vtop.fsm.AlterTopicConfig.set:type_name -> vtop.fsm.KeyValue
-	51, // 10: vtop.fsm.GrantLeases.items:type_name -> vtop.fsm.GrantLeases.Item
-	52, // 11: vtop.fsm.StartEpochs.items:type_name -> vtop.fsm.StartEpochs.Item
-	53, // 12: vtop.fsm.ReleaseLeases.items:type_name -> vtop.fsm.ReleaseLeases.Item
-	54, // 13: vtop.fsm.ReportFloors.items:type_name -> vtop.fsm.ReportFloors.Item
+	54, // 10: vtop.fsm.GrantLeases.items:type_name -> vtop.fsm.GrantLeases.Item
+	55, // 11: vtop.fsm.StartEpochs.items:type_name -> vtop.fsm.StartEpochs.Item
+	56, // 12: vtop.fsm.ReleaseLeases.items:type_name -> vtop.fsm.ReleaseLeases.Item
+	57, // 13: vtop.fsm.ReportFloors.items:type_name -> vtop.fsm.ReportFloors.Item
 	0,  // 14: vtop.fsm.MoveLogStart.range:type_name -> vtop.fsm.RangeID
 	0,  // 15: vtop.fsm.RegisterSegment.range:type_name -> vtop.fsm.RangeID
 	0,  // 16: vtop.fsm.ChangeReplicas.range:type_name -> vtop.fsm.RangeID
-	55, // 17: vtop.fsm.MarkReplicasLost.items:type_name -> vtop.fsm.MarkReplicasLost.Item
+	58, // 17: vtop.fsm.MarkReplicasLost.items:type_name -> vtop.fsm.MarkReplicasLost.Item
 	5,  // 18: vtop.fsm.SubmitRepairs.items:type_name -> vtop.fsm.RepairRequest
-	56, // 19: vtop.fsm.UpdateRepairs.items:type_name -> vtop.fsm.UpdateRepairs.Item
+	59, // 19: vtop.fsm.UpdateRepairs.items:type_name -> vtop.fsm.UpdateRepairs.Item
 	0,  // 20: vtop.fsm.RecoverRange.range:type_name -> vtop.fsm.RangeID
-	57, // 21: vtop.fsm.GrantCoordinators.items:type_name -> vtop.fsm.GrantCoordinators.Item
-	58, // 22: vtop.fsm.UpdateGroups.items:type_name -> vtop.fsm.UpdateGroups.Item
-	3,  // 23: vtop.fsm.NodeRecord.identity:type_name -> vtop.fsm.Identity
-	59, // 24: vtop.fsm.NodeRecord.pending:type_name -> vtop.fsm.NodeRecord.Claim
-	1,  // 25: vtop.fsm.TopicRecord.config:type_name -> vtop.fsm.KeyValue
-	0,  // 26: vtop.fsm.RangeRecord.id:type_name -> vtop.fsm.RangeID
-	60, // 27: vtop.fsm.RangeRecord.replicas:type_name -> vtop.fsm.RangeRecord.Replica
-	61, // 28: vtop.fsm.RangeRecord.epochs:type_name -> vtop.fsm.RangeRecord.EpochStart
-	62, // 29: vtop.fsm.RangeRecord.changes:type_name -> vtop.fsm.RangeRecord.LeaseChange
-	63, // 30: vtop.fsm.RangeRecord.losses:type_name -> vtop.fsm.RangeRecord.Loss
-	64, // 31: vtop.fsm.RangeRecord.lost_offsets:type_name -> vtop.fsm.RangeRecord.LostOffsets
-	0,  // 32: vtop.fsm.SegmentRecord.range:type_name -> vtop.fsm.RangeID
-	5,  // 33: vtop.fsm.RepairRecord.request:type_name -> vtop.fsm.RepairRequest
-	6,  // 34: vtop.fsm.RepairRecord.progress:type_name -> vtop.fsm.RepairProgress
-	7,  // 35: vtop.fsm.GroupRecord.header:type_name -> vtop.fsm.GroupHeader
-	8,  // 36: vtop.fsm.MemberRecord.member:type_name -> vtop.fsm.GroupMember
-	9,  // 37: vtop.fsm.OffsetRecord.offset:type_name -> vtop.fsm.GroupOffset
-	48, // 38: vtop.fsm.Outcome.refusal:type_name -> vtop.fsm.Refusal
-	65, // 39: vtop.fsm.Outcome.items:type_name -> vtop.fsm.Outcome.Item
-	0,  // 40: vtop.fsm.GrantLeases.Item.range:type_name -> vtop.fsm.RangeID
-	0,  // 41: vtop.fsm.StartEpochs.Item.range:type_name -> vtop.fsm.RangeID
-	0,  // 42: vtop.fsm.ReleaseLeases.Item.range:type_name -> vtop.fsm.RangeID
-	0,  // 43: vtop.fsm.ReportFloors.Item.range:type_name -> vtop.fsm.RangeID
-	0,  // 44: vtop.fsm.MarkReplicasLost.Item.range:type_name -> vtop.fsm.RangeID
-	6,  // 45: vtop.fsm.UpdateRepairs.Item.progress:type_name -> vtop.fsm.RepairProgress
-	7,  // 46: vtop.fsm.UpdateGroups.Item.header:type_name -> vtop.fsm.GroupHeader
-	8,  // 47: vtop.fsm.UpdateGroups.Item.put_members:type_name -> vtop.fsm.GroupMember
-	0,  // 48: vtop.fsm.UpdateGroups.Item.drop_offsets:type_name -> vtop.fsm.RangeID
-	9,  // 49: vtop.fsm.UpdateGroups.Item.put_offsets:type_name -> vtop.fsm.GroupOffset
-	3,  // 50: vtop.fsm.NodeRecord.Claim.identity:type_name -> vtop.fsm.Identity
-	0,  // 51: vtop.fsm.Outcome.Item.range:type_name -> vtop.fsm.RangeID
-	48, // 52: vtop.fsm.Outcome.Item.refusal:type_name -> vtop.fsm.Refusal
-	53, // [53:53] is the sub-list for method output_type
-	53, // [53:53] is the sub-list for method input_type
-	53, // [53:53] is the sub-list for extension type_name
-	53, // [53:53] is the sub-list for extension extendee
-	0,  // [0:53] is the sub-list for field type_name
+	60, // 21: vtop.fsm.GrantCoordinators.items:type_name -> vtop.fsm.GrantCoordinators.Item
+	61, // 22: vtop.fsm.UpdateGroups.items:type_name -> vtop.fsm.UpdateGroups.Item
+	62, // 23: vtop.fsm.SetPreferred.items:type_name -> vtop.fsm.SetPreferred.Item
+	63, // 24: vtop.fsm.AlterClientQuotas.items:type_name -> vtop.fsm.AlterClientQuotas.Item
+	3,  // 25: vtop.fsm.NodeRecord.identity:type_name -> vtop.fsm.Identity
+	64, // 26: vtop.fsm.NodeRecord.pending:type_name -> vtop.fsm.NodeRecord.Claim
+	1,  // 27: vtop.fsm.TopicRecord.config:type_name -> vtop.fsm.KeyValue
+	0,  // 28: vtop.fsm.RangeRecord.id:type_name -> vtop.fsm.RangeID
+	65, // 29: vtop.fsm.RangeRecord.replicas:type_name -> vtop.fsm.RangeRecord.Replica
+	66, // 30: vtop.fsm.RangeRecord.epochs:type_name -> vtop.fsm.RangeRecord.EpochStart
+	67, // 31: vtop.fsm.RangeRecord.changes:type_name -> vtop.fsm.RangeRecord.LeaseChange
+	68, // 32: vtop.fsm.RangeRecord.losses:type_name -> vtop.fsm.RangeRecord.Loss
+	69, // 33: vtop.fsm.RangeRecord.lost_offsets:type_name -> vtop.fsm.RangeRecord.LostOffsets
+	0,  // 34: vtop.fsm.SegmentRecord.range:type_name -> vtop.fsm.RangeID
+	5,  // 35: vtop.fsm.RepairRecord.request:type_name -> vtop.fsm.RepairRequest
+	6,  // 36: vtop.fsm.RepairRecord.progress:type_name -> vtop.fsm.RepairProgress
+	7,  // 37: vtop.fsm.GroupRecord.header:type_name -> vtop.fsm.GroupHeader
+	8,  // 38: vtop.fsm.MemberRecord.member:type_name -> vtop.fsm.GroupMember
+	9,  // 39: vtop.fsm.OffsetRecord.offset:type_name -> vtop.fsm.GroupOffset
+	51, // 40: vtop.fsm.Outcome.refusal:type_name -> vtop.fsm.Refusal
+	70, // 41: vtop.fsm.Outcome.items:type_name -> vtop.fsm.Outcome.Item
+	0,  // 42: vtop.fsm.GrantLeases.Item.range:type_name -> vtop.fsm.RangeID
+	0,  // 43: vtop.fsm.StartEpochs.Item.range:type_name -> vtop.fsm.RangeID
+	0,  // 44: vtop.fsm.ReleaseLeases.Item.range:type_name -> vtop.fsm.RangeID
+	0,  // 45: vtop.fsm.ReportFloors.Item.range:type_name -> vtop.fsm.RangeID
+	0,  // 46: vtop.fsm.MarkReplicasLost.Item.range:type_name -> vtop.fsm.RangeID
+	6,  // 47: vtop.fsm.UpdateRepairs.Item.progress:type_name -> vtop.fsm.RepairProgress
+	7,  // 48: vtop.fsm.UpdateGroups.Item.header:type_name -> vtop.fsm.GroupHeader
+	8,  // 49: vtop.fsm.UpdateGroups.Item.put_members:type_name -> vtop.fsm.GroupMember
+	0,  // 50: vtop.fsm.UpdateGroups.Item.drop_offsets:type_name -> vtop.fsm.RangeID
+	9,  // 51: vtop.fsm.UpdateGroups.Item.put_offsets:type_name -> vtop.fsm.GroupOffset
+	0,  // 52: vtop.fsm.SetPreferred.Item.range:type_name -> vtop.fsm.RangeID
+	3,  // 53: vtop.fsm.NodeRecord.Claim.identity:type_name -> vtop.fsm.Identity
+	0,  // 54: vtop.fsm.Outcome.Item.range:type_name -> vtop.fsm.RangeID
+	51, // 55: vtop.fsm.Outcome.Item.refusal:type_name -> vtop.fsm.Refusal
+	56, // [56:56] is the sub-list for method output_type
+	56, // [56:56] is the sub-list for method input_type
+	56, // [56:56] is the sub-list for extension type_name
+	56, // [56:56] is the sub-list for extension extendee
+	0,  // [0:56] is the sub-list for field type_name
 }
 
 func init() { file_fsm_fsmpb_fsm_proto_init() }
@@ -5796,7 +6118,7 @@ func file_fsm_fsmpb_fsm_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_fsm_fsmpb_fsm_proto_rawDesc), len(file_fsm_fsmpb_fsm_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   66,
+			NumMessages:   71,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
