@@ -218,7 +218,7 @@ func (n *Node) State() *fsm.State { return n.machine.State() }
 // Self is this node's name.
 func (n *Node) Self() vtop.NodeName { return n.cfg.Name }
 
-// Close stops the node in an orderly way: its leases go to others while it still serves, floors are reported,
+// Close stops the node in an orderly way: its leases and coordinator slots go to others while it still serves, floors are reported,
 // the log is flushed, Raft leadership is handed over. ctx bounds the whole; what is not done then is what a crash
 // would leave undone, and loses nothing.
 func (n *Node) Close(ctx context.Context) error {
@@ -226,8 +226,8 @@ func (n *Node) Close(ctx context.Context) error {
 	return n.closeParts(ctx)
 }
 
-// HandOver says in the beats that the node is leaving, and waits until other nodes have taken its leases, up to four
-// seconds or ctx. The node serves meanwhile. A second call returns at once.
+// HandOver says in the beats that the node is leaving, and waits until other nodes have taken its leases and coordinator slots, up to
+// four seconds or ctx. The node serves meanwhile. A second call returns at once.
 func (n *Node) HandOver(ctx context.Context) {
 	n.leaving.Store(true)
 	if s := n.sender.Load(); s != nil {
@@ -238,10 +238,10 @@ func (n *Node) HandOver(ctx context.Context) {
 	defer cancel()
 	ticker := time.NewTicker(10 * time.Millisecond)
 	defer ticker.Stop()
-	for n.leasesToHandOver() > 0 {
+	for n.leasesToHandOver()+n.slotsToHandOver() > 0 {
 		select {
 		case <-ctx.Done():
-			n.log.Warn("stopping with leases that nobody took", "leases", n.leasesToHandOver())
+			n.log.Warn("stopping with leases that nobody took", "leases", n.leasesToHandOver(), "coordinators", n.slotsToHandOver())
 			return
 		case <-ticker.C:
 		}
@@ -294,6 +294,7 @@ func (n *Node) closeParts(ctx context.Context) error {
 	if n.control != nil {
 		n.control.Close()
 	}
+	n.releaseSlots(ctx) // only now: this node's own controller would grant them again
 	if s := n.sender.Load(); s != nil {
 		s.Close()
 	}

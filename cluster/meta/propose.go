@@ -94,7 +94,7 @@ func sleepBoth(ctx, owner context.Context, d time.Duration) bool {
 // contract of each command says so.
 func repeatable(cmd fsm.Command) bool {
 	switch c := cmd.(type) {
-	case *fsm.GrantLeases, *fsm.ChangeReplicas, *fsm.CreateRanges:
+	case *fsm.GrantLeases, *fsm.ChangeReplicas, *fsm.CreateRanges, *fsm.GrantCoordinators, *fsm.UpdateGroups:
 		return false
 	case *fsm.AlterTopicConfig:
 		return c.Expected == 0
