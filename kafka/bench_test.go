@@ -107,6 +107,40 @@ func BenchmarkFetch(b *testing.B) {
 	}
 }
 
+// quietNode has records in the first range only.
+type quietNode struct{ *sinkNode }
+
+func (n *quietNode) Fetch(r vtop.Range, spec FetchSpec, dst []byte) (FetchResult, error) {
+	if r.Index != 0 {
+		return FetchResult{Dst: dst, HighWatermark: 10}, nil
+	}
+	return n.sinkNode.Fetch(r, spec, dst)
+}
+
+// BenchmarkFetch_QuietRanges is a consumer of many ranges of which one has something to tell: what a fetch session would save
+// is in here.
+func BenchmarkFetch_QuietRanges(b *testing.B) {
+	for _, ranges := range []int{1, 10, 100, 1000} {
+		b.Run(fmt.Sprint(ranges), func(b *testing.B) {
+			s := sinkServer(b, int32(ranges), batch.Build(batch.Spec{Records: []batch.Record{{Value: make([]byte, 1000)}}}))
+			s.node = &quietNode{s.node.(*sinkNode)}
+			req := fetchByID(17, sinkTopic(s), 0, 5)
+			for i := 1; i < ranges; i++ {
+				p := req.Topics[0].Partitions[0]
+				p.Partition = int32(i)
+				req.Topics[0].Partitions = append(req.Topics[0].Partitions, p)
+			}
+			frame := encodeRequest(req, 1)
+			w := &wire{nullConn: nullConn{&repeat{frame: frame, left: b.N}}}
+			b.ReportAllocs()
+			b.ResetTimer()
+			newConn(s, w, "bench").serve()
+			b.ReportMetric(float64(len(frame)), "B-asked/op")
+			b.ReportMetric(float64(w.written)/float64(b.N), "B-answered/op")
+		})
+	}
+}
+
 // TestProduce_AllocatesNothingForEachBatch: what a request costs does not depend on how many batches are in it, nor
 // on their size.
 func TestProduce_AllocatesNothingForEachBatch(t *testing.T) {

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/vtop-log/vtop"
 )
 
 // conn is one client. The reader goroutine owns what it reads with, the writer what it answers with; they meet at
@@ -42,9 +44,10 @@ type conn struct {
 	produceResp kmsg.ProduceResponse
 	refusals    refusals
 	timer       *time.Timer
-	fetchSize   int // size of the last fetch answer: the next buffer begins there
-	fetchCap    int // most bytes of records in one answer: falls for a client that reads slowly
-	failures    int // answers in a row that were errors throughout
+	fetchSize   int          // size of the last fetch answer: the next buffer begins there
+	fetchRanges []vtop.Range // memory for the ranges of the next fetch
+	fetchCap    int          // most bytes of records in one answer: falls for a client that reads slowly
+	failures    int          // answers in a row that were errors throughout
 }
 
 const readBuffer = 16 << 10

@@ -197,11 +197,15 @@ func TestFetch_Refusals(t *testing.T) {
 			}
 		})
 	}
-	// Case: a session that is not there.
+	// Case: a session that is not there: one that goes on; and those that begin, end, or are not wanted.
 	req := fetchRequest(12, "t", 0, 0)
-	req.SessionID, req.SessionEpoch = 5, 1
-	if resp := dial(t, c.nodes[0]).ask(t, req).(*kmsg.FetchResponse); resp.ErrorCode != kerr.FetchSessionIDNotFound.Code {
-		t.Errorf("session: code %d", resp.ErrorCode)
+	for _, session := range [][2]int32{{5, 1}, {0, 7}, {0, 0}, {5, -1}, {5, 0}, {0, -1}} {
+		req.SessionID, req.SessionEpoch = session[0], session[1]
+		want := map[bool]int16{true: kerr.FetchSessionIDNotFound.Code}[session[1] > 0]
+		resp := dial(t, c.nodes[0]).ask(t, req).(*kmsg.FetchResponse)
+		if resp.ErrorCode != want || resp.SessionID != 0 || (want == 0) != (len(resp.Topics) == 1) {
+			t.Errorf("session %v: code %d, session %d, %d topics", session, resp.ErrorCode, resp.SessionID, len(resp.Topics))
+		}
 	}
 	// Case: what the client fetched last diverges (J5): told before any offset out of range.
 	c.grant(r, "n1", true)
