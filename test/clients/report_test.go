@@ -1,0 +1,68 @@
+//go:build cluster
+
+package clients
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"sync"
+)
+
+// outcome is what stands in a cell.
+type outcome string
+
+const (
+	ok     outcome = "ok"
+	failed outcome = "failed"
+	lacks  outcome = "lacks"  // the library doesn't have the feature
+	notRun outcome = "notrun" // a runtime is missing, or the server can't show it
+)
+
+// result is one cell as it is kept.
+type result struct {
+	Client  string  `json:"client"`
+	Version string  `json:"version"`
+	Feature string  `json:"feature"`
+	Outcome outcome `json:"outcome"`
+	Detail  string  `json:"detail,omitempty"`
+}
+
+// results are those of one server.
+type results struct {
+	server string
+	mu     sync.Mutex
+	cells  []result
+}
+
+func newResults(server string) *results { return &results{server: server} }
+
+func (r *results) add(c *client, f feature, o outcome, detail string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.cells = append(r.cells, result{c.name, c.version, f.name, o, detail})
+}
+
+// known gives the reason for a failure that is known and explained; empty if there is none.
+func (r *results) known(c *client, f feature) string {
+	return knownFailures[r.server+"/"+c.name+"/"+f.name]
+}
+
+// keep writes the results to VTOP_CLIENTS_OUT, a directory, if it is set and the run was whole.
+func (r *results) keep(whole bool) error {
+	dir := os.Getenv("VTOP_CLIENTS_OUT")
+	if dir == "" || !whole {
+		return nil
+	}
+	b, err := json.MarshalIndent(r.cells, "", " ")
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(dir, 0o750); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, r.server+".json"), append(b, '\n'), 0o600)
+}
+
+// knownFailures are cells, server/client/feature, that fail for a reason that is no fault of the server.
+var knownFailures = map[string]string{}
