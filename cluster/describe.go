@@ -71,4 +71,3 @@ func (n *Node) Producers(r vtop.Range, limit int) ([]storage.ProducerInfo, error
 	}
 	return log.Producers(limit), nil
 }
-

@@ -49,6 +49,24 @@ func (n *Node) CancelRepairs(ctx context.Context, ids []fsm.RepairID, reason str
 	return res.Items, err
 }
 
+// SetPreferred names the nodes wanted for ranges, in the order of preference; each item says whether that was taken.
+func (n *Node) SetPreferred(ctx context.Context, wishes []fsm.Preference) ([]fsm.Item, error) {
+	res, err := n.meta.Propose(ctx, &fsm.SetPreferred{Items: wishes})
+	if err == nil {
+		err = res.Err()
+	}
+	return res.Items, err
+}
+
+// AlterClientQuotas changes what client ids may move; each item says whether that was taken.
+func (n *Node) AlterClientQuotas(ctx context.Context, changes []fsm.QuotaChange) ([]fsm.Item, error) {
+	res, err := n.meta.Propose(ctx, &fsm.AlterClientQuotas{Items: changes})
+	if err == nil {
+		err = res.Err()
+	}
+	return res.Items, err
+}
+
 // SetHeal pauses or resumes the healing of the whole cluster.
 func (n *Node) SetHeal(ctx context.Context, paused bool, why string) error {
 	return n.propose(ctx, &fsm.SetHeal{Paused: paused, Why: why, At: time.Now().UnixMilli()})

@@ -169,23 +169,22 @@ func (b *reassignBatch) submit(ctx context.Context) {
 
 // prefer sets the orders of preference of what was taken.
 func (b *reassignBatch) prefer(ctx context.Context) {
-	var ask []Preference
+	var ask []fsm.Preference
 	var of []int
 	for i := range b.plans {
 		if p := &b.plans[i]; b.errs[i] == nil && p.preferred != nil {
-			ask, of = append(ask, Preference{Range: p.r, Nodes: p.preferred}), append(of, i)
+			ask, of = append(ask, fsm.Preference{Range: p.r, Nodes: p.preferred}), append(of, i)
 		}
 	}
 	if len(ask) == 0 {
 		return
 	}
-	errs, err := b.call.node.SetPreferred(ctx, ask)
+	items, err := b.call.node.SetPreferred(ctx, ask)
 	for k, i := range of {
-		switch {
-		case err != nil:
+		if err != nil {
 			b.errs[i] = err
-		case errs[k] != nil:
-			b.errs[i] = reassignError(errs[k])
+		} else if refused := items[k].Err(); refused != nil {
+			b.errs[i] = reassignError(refused)
 		}
 	}
 }

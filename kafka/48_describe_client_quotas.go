@@ -5,6 +5,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/vtop-log/vtop/fsm"
 )
 
 // DescribeClientQuotas: v0-1
@@ -31,7 +33,7 @@ func runDescribeClientQuotas(c *call, kreq kmsg.Request) (kmsg.Response, error) 
 		return resp, nil
 	}
 	resp.Entries = []kmsg.DescribeClientQuotasResponseEntry{} // null is for errors
-	for _, q := range c.node.ClientQuotas() {
+	for q := range c.node.State().ClientQuotas() {
 		if match(q) {
 			resp.Entries = append(resp.Entries, quotaEntry(q))
 		}
@@ -39,7 +41,7 @@ func runDescribeClientQuotas(c *call, kreq kmsg.Request) (kmsg.Response, error) 
 	return resp, nil
 }
 
-func quotaEntry(q ClientQuota) kmsg.DescribeClientQuotasResponseEntry {
+func quotaEntry(q *fsm.ClientQuota) kmsg.DescribeClientQuotasResponseEntry {
 	entity := kmsg.NewDescribeClientQuotasResponseEntryEntity()
 	entity.Type = entityClient
 	if !q.Default {
@@ -60,9 +62,9 @@ func quotaEntry(q ClientQuota) kmsg.DescribeClientQuotasResponseEntry {
 }
 
 // quotaFilter turns the components of a request into one question. An entry has a client id and nothing else.
-func quotaFilter(req *kmsg.DescribeClientQuotasRequest) (func(ClientQuota) bool, error) {
+func quotaFilter(req *kmsg.DescribeClientQuotasRequest) (func(*fsm.ClientQuota) bool, error) {
 	seen := map[string]bool{}
-	match := func(ClientQuota) bool { return !req.Strict }
+	match := func(*fsm.ClientQuota) bool { return !req.Strict }
 	none := false
 	for i := range req.Components {
 		q := &req.Components[i]
@@ -81,17 +83,17 @@ func quotaFilter(req *kmsg.DescribeClientQuotasRequest) (func(ClientQuota) bool,
 		switch {
 		case q.MatchType == kmsg.QuotasMatchTypeExact && q.Match != nil:
 			name := *q.Match
-			match = func(e ClientQuota) bool { return !e.Default && e.Client == name }
+			match = func(e *fsm.ClientQuota) bool { return !e.Default && e.Client == name }
 		case q.MatchType == kmsg.QuotasMatchTypeDefault && q.Match == nil:
-			match = func(e ClientQuota) bool { return e.Default }
+			match = func(e *fsm.ClientQuota) bool { return e.Default }
 		case q.MatchType == kmsg.QuotasMatchTypeAny && q.Match == nil:
-			match = func(ClientQuota) bool { return true }
+			match = func(*fsm.ClientQuota) bool { return true }
 		default:
 			return nil, refuse(kerr.InvalidRequest, fmt.Sprintf("match type %d: want 0 with a name, or 1 or 2 without", q.MatchType))
 		}
 	}
 	if none {
-		return func(ClientQuota) bool { return false }, nil
+		return func(*fsm.ClientQuota) bool { return false }, nil
 	}
 	return match, nil
 }

@@ -7,6 +7,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/vtop-log/vtop/fsm"
 )
 
 // AlterClientQuotas: v0-1
@@ -42,14 +44,18 @@ func (c *call) alterQuota(ctx context.Context, q *kmsg.AlterClientQuotasRequestE
 		return err
 	}
 	change, err := quotaChange(q)
-	if err != nil || validateOnly || change.Produce == nil && change.Fetch == nil {
+	if err != nil || validateOnly || !change.SetProduce && !change.SetFetch {
 		return err
 	}
-	return c.node.AlterClientQuotas(ctx, []QuotaChange{change})
+	items, err := c.node.AlterClientQuotas(ctx, []fsm.QuotaChange{change})
+	if err != nil {
+		return err
+	}
+	return items[0].Err()
 }
 
 // quotaChange reads one entry.
-func quotaChange(q *kmsg.AlterClientQuotasRequestEntry) (out QuotaChange, err error) {
+func quotaChange(q *kmsg.AlterClientQuotasRequestEntry) (out fsm.QuotaChange, err error) {
 	if len(q.Entity) != 1 || q.Entity[0].Type != entityClient {
 		return out, refuse(kerr.InvalidRequest, "quotas are of one "+entityClient+" here: there are no users, and addresses have none")
 	}
@@ -63,26 +69,26 @@ func quotaChange(q *kmsg.AlterClientQuotasRequestEntry) (out QuotaChange, err er
 	}
 	for i := range q.Ops {
 		op := &q.Ops[i]
-		var field **int64
+		field, set := &out.Produce, &out.SetProduce
 		switch op.Key {
 		case quotaProducer:
-			field = &out.Produce
 		case quotaConsumer:
-			field = &out.Fetch
+			field, set = &out.Fetch, &out.SetFetch
 		default:
 			return out, refuse(kerr.InvalidRequest, fmt.Sprintf("quota %.60q: known are %s and %s", op.Key, quotaProducer, quotaConsumer))
 		}
-		if *field != nil {
+		if *set {
 			return out, refuse(kerr.InvalidRequest, fmt.Sprintf("%s: named more than once", op.Key))
 		}
-		n := new(int64)
-		if !op.Remove {
-			if !(op.Value >= 1 && op.Value <= MaxQuota) || op.Value != math.Trunc(op.Value) {
-				return out, refuse(kerr.InvalidRequest, fmt.Sprintf("%s=%g: want whole bytes a second, 1 to %d", op.Key, op.Value, int64(MaxQuota)))
-			}
-			*n = int64(op.Value)
+		*set = true
+		if op.Remove {
+			continue
 		}
-		*field = n
+
+		if !(op.Value >= 1 && op.Value <= fsm.MaxQuota) || op.Value != math.Trunc(op.Value) {
+			return out, refuse(kerr.InvalidRequest, fmt.Sprintf("%s=%g: want whole bytes a second, 1 to %d", op.Key, op.Value, int64(fsm.MaxQuota)))
+		}
+		*field = int64(op.Value)
 	}
 	return out, nil
 }

@@ -3,6 +3,8 @@ package kafka
 import (
 	"fmt"
 	"time"
+
+	"github.com/vtop-log/vtop/fsm"
 )
 
 // Config is what the client face can be told. Zero fields take the defaults of DefaultConfig where one is needed.
@@ -68,9 +70,6 @@ func DefaultConfig() Config {
 	}
 }
 
-// MaxQuota is the highest quota of a client id, in bytes a second.
-const MaxQuota = 1 << 50
-
 // Validate refuses values that are out of range or do not fit one another.
 func (c Config) Validate() error {
 	switch {
@@ -84,8 +83,8 @@ func (c Config) Validate() error {
 		return fmt.Errorf("kafka: FetchBytes %d, ResponseBytes %d: want 1 KiB or more, and the second not below the first", c.FetchBytes, c.ResponseBytes)
 	case c.MaxInFlight < 1 || c.MaxConnections < 1 || c.MaxConnectionsPerIP < 0:
 		return fmt.Errorf("kafka: MaxInFlight %d, MaxConnections %d, MaxConnectionsPerIP %d: want at least 1, 1, 0", c.MaxInFlight, c.MaxConnections, c.MaxConnectionsPerIP)
-	case c.ProduceQuota < 0 || c.FetchQuota < 0 || c.ProduceQuota > MaxQuota || c.FetchQuota > MaxQuota:
-		return fmt.Errorf("kafka: ProduceQuota %d, FetchQuota %d: want 0 for no limit, or up to %d bytes a second", c.ProduceQuota, c.FetchQuota, int64(MaxQuota))
+	case c.ProduceQuota < 0 || c.FetchQuota < 0 || c.ProduceQuota > fsm.MaxQuota || c.FetchQuota > fsm.MaxQuota:
+		return fmt.Errorf("kafka: ProduceQuota %d, FetchQuota %d: want 0 for no limit, or up to %d bytes a second", c.ProduceQuota, c.FetchQuota, int64(fsm.MaxQuota))
 	case c.IdleTimeout <= 0 || c.FrameTimeout <= 0 || c.WriteTimeout <= 0 || c.AdminTimeout <= 0 || c.MaxTimeout <= 0 || c.LeaderWait < 0:
 		return fmt.Errorf("kafka: timeouts must be above zero")
 	case c.DefaultRanges < 1 || c.DefaultReplicas < 1:

@@ -39,7 +39,6 @@ type fakeCluster struct {
 	onlyHeld bool  // leases of new topics are granted, not started
 	down     map[vtop.NodeName]bool
 	notReady bool
-	quotas   []ClientQuota
 
 	appends, fetches, watched atomic.Int64
 }

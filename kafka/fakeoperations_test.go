@@ -45,8 +45,8 @@ func (n *fakeNode) CancelRepairs(_ context.Context, ids []fsm.RepairID, reason s
 	return n.outcomes(&fsm.CancelRepairs{IDs: ids, Reason: reason})
 }
 
-func (n *fakeNode) SetPreferred(_ context.Context, wishes []Preference) ([]error, error) {
-	return make([]error, len(wishes)), nil
+func (n *fakeNode) SetPreferred(_ context.Context, wishes []fsm.Preference) ([]fsm.Item, error) {
+	return n.outcomes(&fsm.SetPreferred{Items: wishes})
 }
 
 func (n *fakeNode) Quorum() Quorum {
@@ -89,49 +89,9 @@ func (n *fakeNode) Producers(r vtop.Range, limit int) ([]Producer, error) {
 }
 
 func (n *fakeNode) ClientQuota(client string) (produce, fetch int64) {
-	n.c.mu.Lock()
-	defer n.c.mu.Unlock()
-	for _, q := range n.c.quotas {
-		if !q.Default && q.Client == client {
-			produce, fetch = q.Produce, q.Fetch
-		}
-	}
-	for _, q := range n.c.quotas {
-		if q.Default && produce == 0 {
-			produce = q.Produce
-		}
-		if q.Default && fetch == 0 {
-			fetch = q.Fetch
-		}
-	}
-	return produce, fetch
+	return quotaIn(n.State(), client)
 }
 
-func (n *fakeNode) ClientQuotas() []ClientQuota {
-	n.c.mu.Lock()
-	defer n.c.mu.Unlock()
-	return slices.Clone(n.c.quotas)
-}
-
-func (n *fakeNode) AlterClientQuotas(_ context.Context, changes []QuotaChange) error {
-	n.c.mu.Lock()
-	defer n.c.mu.Unlock()
-	for _, ch := range changes {
-		i := slices.IndexFunc(n.c.quotas, func(q ClientQuota) bool { return q.Default == ch.Default && q.Client == ch.Client })
-		if i < 0 {
-			i = len(n.c.quotas)
-			n.c.quotas = append(n.c.quotas, ClientQuota{Default: ch.Default, Client: ch.Client})
-		}
-		q := &n.c.quotas[i]
-		if ch.Produce != nil {
-			q.Produce = *ch.Produce
-		}
-		if ch.Fetch != nil {
-			q.Fetch = *ch.Fetch
-		}
-		if q.Produce == 0 && q.Fetch == 0 {
-			n.c.quotas = slices.Delete(n.c.quotas, i, i+1)
-		}
-	}
-	return nil
+func (n *fakeNode) AlterClientQuotas(_ context.Context, changes []fsm.QuotaChange) ([]fsm.Item, error) {
+	return n.outcomes(&fsm.AlterClientQuotas{Items: changes})
 }

@@ -70,15 +70,32 @@ func (o onCluster) Producers(r vtop.Range, limit int) ([]Producer, error) {
 }
 
 // SetPreferred implements Operations.
-func (o onCluster) SetPreferred(context.Context, []Preference) ([]error, error) {
-	return nil, vtop.ErrNotReady
+func (o onCluster) SetPreferred(ctx context.Context, wishes []fsm.Preference) ([]fsm.Item, error) {
+	return o.n.SetPreferred(ctx, wishes)
 }
 
 // ClientQuota implements Operations.
-func (o onCluster) ClientQuota(string) (produce, fetch int64) { return 0, 0 }
-
-// ClientQuotas implements Operations.
-func (o onCluster) ClientQuotas() []ClientQuota { return nil }
+func (o onCluster) ClientQuota(client string) (produce, fetch int64) {
+	return quotaIn(o.n.State(), client)
+}
 
 // AlterClientQuotas implements Operations.
-func (o onCluster) AlterClientQuotas(context.Context, []QuotaChange) error { return vtop.ErrNotReady }
+func (o onCluster) AlterClientQuotas(ctx context.Context, changes []fsm.QuotaChange) ([]fsm.Item, error) {
+	return o.n.AlterClientQuotas(ctx, changes)
+}
+
+// quotaIn is what the metadata says of a client id: its own rates, and where it has none those of the default.
+func quotaIn(state *fsm.State, client string) (produce, fetch int64) {
+	if q, ok := state.ClientQuota(client); ok {
+		produce, fetch = q.Produce, q.Fetch
+	}
+	if q, ok := state.DefaultClientQuota(); ok {
+		if produce == 0 {
+			produce = q.Produce
+		}
+		if fetch == 0 {
+			fetch = q.Fetch
+		}
+	}
+	return produce, fetch
+}

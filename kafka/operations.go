@@ -19,9 +19,9 @@ type Operations interface {
 	SubmitRepairs(ctx context.Context, requests []fsm.RepairRequest) ([]fsm.Item, error)
 	// CancelRepairs ends jobs; each item says whether it did.
 	CancelRepairs(ctx context.Context, ids []fsm.RepairID, reason string) ([]fsm.Item, error)
-	// SetPreferred names the nodes wanted for ranges, each of which has a replica there or has one on its way. It returns an
-	// error or nil for each.
-	SetPreferred(ctx context.Context, wishes []Preference) ([]error, error)
+	// SetPreferred names the nodes wanted for ranges, each of which has a replica there or has one on its way; one item for
+	// each wish.
+	SetPreferred(ctx context.Context, wishes []fsm.Preference) ([]fsm.Item, error)
 
 	// Quorum describes the Raft group as this node sees it.
 	Quorum() Quorum
@@ -31,19 +31,11 @@ type Operations interface {
 	// first. Leader checks as in Fetch.
 	Producers(r vtop.Range, limit int) ([]Producer, error)
 
-	// ClientQuota is the quota of a client id in the metadata, in bytes a second; 0 where there is none. It is asked for
-	// every Produce and Fetch and must not block.
+	// ClientQuota is what the metadata says of a client id, in bytes a second; 0 where it says nothing. It is asked for every
+	// Produce and Fetch and must not block.
 	ClientQuota(client string) (produce, fetch int64)
-	// ClientQuotas lists all quotas in the metadata.
-	ClientQuotas() []ClientQuota
-	// AlterClientQuotas changes quotas in one step.
-	AlterClientQuotas(ctx context.Context, changes []QuotaChange) error
-}
-
-// Preference is the nodes wanted for a range, in the order of preference.
-type Preference struct {
-	Range vtop.Range
-	Nodes []vtop.NodeName
+	// AlterClientQuotas changes quotas; one item for each change.
+	AlterClientQuotas(ctx context.Context, changes []fsm.QuotaChange) ([]fsm.Item, error)
 }
 
 // Quorum is the Raft group of the metadata.
@@ -96,19 +88,4 @@ type Producer struct {
 	LastSequence int32
 	// Timestamp of its last batch, in milliseconds since 1970; -1 if not known.
 	Timestamp int64
-}
-
-// ClientQuota is one quota in the metadata, in bytes a second; 0 is no limit.
-type ClientQuota struct {
-	// Default: for all client ids that have none of their own. Client is empty then.
-	Default        bool
-	Client         string
-	Produce, Fetch int64
-}
-
-// QuotaChange sets what is not nil; 0 takes the limit away.
-type QuotaChange struct {
-	Default        bool
-	Client         string
-	Produce, Fetch *int64
 }

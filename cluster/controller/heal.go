@@ -333,6 +333,7 @@ func (h *healer) handOver(ctx context.Context) {
 		seen[job.Range] = true
 		need = append(need, needy{r: r, reason: fmt.Sprintf("%s is replaced by %s", job.Replace, job.Destination), avoid: job.Replace})
 	}
+	need = append(need, h.unwantedHolders(seen)...)
 	if len(need) > 0 {
 		h.c.grant(ctx, h.state, h.c.nodes(h.state), need)
 	}

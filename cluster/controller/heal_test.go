@@ -329,3 +329,31 @@ func TestController_WholeVoterLeadsRatherThanDamaged(t *testing.T) {
 		w.wantHolder("n3", 2)
 	})
 }
+
+// A holder that a reassignment took off hands over once all nodes that are wanted vote and live, and not before.
+func TestHeal_HolderThatIsNotWantedHandsOver(t *testing.T) {
+	runHealing(t, healAfter, func(w *world) {
+		w.pass(time.Second)
+		w.started(10)
+		w.report(10)
+		if _, err := w.control.Transfer(t.Context(), w.rangeOf().ID, "n1", 0); err != nil { // it stays where it was asked for
+			t.Fatal(err)
+		}
+		w.started(10)
+		w.report(10)
+		w.hush("n3")
+		w.pass(10 * time.Second)
+		w.must(&fsm.SetPreferred{Items: []fsm.Preference{{Range: w.rangeOf().ID, Nodes: []vtop.NodeName{"n2", "n3"}}}})
+		w.pass(5 * time.Second)
+		w.wantHolder("n1", 2)
+		w.set(func() { w.silent["n3"] = false })
+		w.pass(5 * time.Second)
+		r := w.rangeOf()
+		if r.Lease.Holder != "n2" && r.Lease.Holder != "n3" || r.Lease.Epoch != 3 || !strings.Contains(r.GrantReason, "n1 is not among the nodes") {
+			t.Fatalf("lease %+v, %s", r.Lease, r.GrantReason)
+		}
+		w.started(10)
+		w.pass(time.Minute)
+		w.noJob("fewer replicas are wanted")
+	})
+}

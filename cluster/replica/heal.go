@@ -2,6 +2,7 @@ package replica
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/vtop-log/vtop"
@@ -117,13 +118,38 @@ func leaving(rep fsm.Replica, orders []order) bool {
 	return false
 }
 
+// wanted gives the nodes that the range is to be on, if all of them have a voter that can vote: voters elsewhere are then one too
+// many. Else none, and nobody goes for want of being preferred.
+func wanted(rg *fsm.Range) []vtop.NodeName {
+	for _, n := range rg.Preferred {
+		if _, votes := rg.VoterOn(n); !votes {
+			return nil
+		}
+	}
+	return rg.Preferred
+}
+
+// wantsOneOf reports whether one of the learners is on a node that the range is wanted on and that has no voter yet.
+func wantsOneOf(rg *fsm.Range, learners []protocol.Member) bool {
+	for _, m := range learners {
+		rep, _ := rg.Replica(m.Replica)
+		if _, votes := rg.VoterOn(rep.Node); !votes && slices.Contains(rg.Preferred, rep.Node) {
+			return true
+		}
+	}
+	return false
+}
+
 // nextVoterChange asks the protocol which voter comes or goes next.
 func (e *Engine) nextVoterChange(st *fsm.State, rg *fsm.Range, ld *leadership, orders []order) (healStep, bool) {
 	plan := protocol.Plan{Self: ld.self, Want: max(len(rg.Preferred), 1)}
-	live := ld.live()
+	live, home := ld.live(), wanted(rg)
 	wrong, selfLeaves := false, false
 	for _, rep := range rg.Replicas {
 		m := protocol.Member{Replica: rep.ID, Condition: e.condition(st, rep, live, orders)}
+		if m.Condition == protocol.Living && rep.Role == fsm.Voter && len(home) > 0 && !slices.Contains(home, rep.Node) {
+			m.Condition = leavingAs(rep, live)
+		}
 		switch {
 		case rep.Role == fsm.Voter:
 			plan.Voters = append(plan.Voters, m)
@@ -142,6 +168,13 @@ func (e *Engine) nextVoterChange(st *fsm.State, rg *fsm.Range, ld *leadership, o
 		// A leader never removes itself: its successor votes beside it first, and may then lead. And a replica that was asked for
 		// in addition, in nobody's place, makes the set larger.
 		plan.Want = len(plan.Voters) + 1
+	}
+	if len(home) == 0 && wantsOneOf(rg, plan.Learners) {
+		// Nobody is one too many before all who are wanted vote, even where there are to be fewer in the end.
+		plan.Want = max(plan.Want, len(plan.Voters))
+		if !wrong {
+			plan.Want = len(plan.Voters) + 1
+		}
 	}
 	ld.mu.Lock()
 	plan.Marks, plan.HighWatermark = ld.book.Marks(), ld.book.HighWatermark()
@@ -195,7 +228,13 @@ func (e *Engine) condition(st *fsm.State, rep fsm.Replica, live map[vtop.Replica
 		return protocol.Dead
 	case !leaving(rep, orders):
 		return protocol.Living
-	case live[rep.ID]:
+	}
+	return leavingAs(rep, live)
+}
+
+// leavingAs is the condition of a replica that is to go.
+func leavingAs(rep fsm.Replica, live map[vtop.ReplicaID]bool) protocol.Condition {
+	if live[rep.ID] {
 		return protocol.Leaving
 	}
 	return protocol.Dead
