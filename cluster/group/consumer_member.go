@@ -73,7 +73,7 @@ func (g *consumerGroup) known(id string, instance *string) (*consumerMember, err
 }
 
 // admit makes a member of one that joins: a new one, or the one that was there, or the one that takes the place of a static member.
-// In any case it reads nothing now, so what the old one was revoking is free.
+// In any case it says that it has nothing, which ends what the old one was revoking.
 func (g *consumerGroup) admit(old *consumerMember, s *consumerSaid) *consumerMember {
 	if old == nil {
 		m := &consumerMember{id: s.MemberID, subscription: s.subscription, since: map[vtop.Range]int32{}}
@@ -83,8 +83,6 @@ func (g *consumerGroup) admit(old *consumerMember, s *consumerSaid) *consumerMem
 		g.put(m)
 		return m
 	}
-	g.release(old, old.revoking)
-	old.revoking = nil
 	old.epoch = consumerJoins
 	g.dirty[old.id] = true
 	if old.id == s.MemberID {
