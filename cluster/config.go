@@ -6,6 +6,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/vtop-log/vtop"
+	"github.com/vtop-log/vtop/cluster/group"
 	"github.com/vtop-log/vtop/fsm"
 	"github.com/vtop-log/vtop/storage/vfs"
 	"github.com/vtop-log/vtop/transport/tlsid"
@@ -57,6 +58,11 @@ type Config struct {
 	// DefaultReplicas of a topic that asks for none; fewer where there are fewer nodes.
 	DefaultReplicas int16
 	DefaultRanges   int32
+
+	// Groups are the limits of consumer groups; zero takes group.DefaultLimits.
+	Groups group.Limits
+	// OffsetRetention (7 days) is how long the committed offsets of a group without members are kept; less than 0: for ever.
+	OffsetRetention time.Duration
 
 	// FS is the file system of the data; nil takes the real one.
 	FS  vfs.FS

@@ -15,6 +15,7 @@ import (
 
 	"github.com/vtop-log/vtop"
 	"github.com/vtop-log/vtop/cluster/controller"
+	"github.com/vtop-log/vtop/cluster/group"
 	"github.com/vtop-log/vtop/cluster/liveness"
 	"github.com/vtop-log/vtop/cluster/meta"
 	"github.com/vtop-log/vtop/cluster/repair"
@@ -45,6 +46,7 @@ type Node struct {
 	engine atomic.Pointer[replica.Engine]
 	sender atomic.Pointer[liveness.Sender]
 	runner atomic.Pointer[repair.Runner]
+	groups atomic.Pointer[group.Coordinator]
 
 	leaving atomic.Bool
 	ids     producerIDs
@@ -170,6 +172,10 @@ func (n *Node) join() {
 		n.fail(err)
 		return
 	}
+	if err := n.startGroups(self.Name, self.Incarnation); err != nil {
+		n.fail(err)
+		return
+	}
 	n.engine.Store(engine)
 	if err := n.startRepairs(engine); err != nil {
 		n.fail(err)
@@ -287,6 +293,9 @@ func (n *Node) closeParts(ctx context.Context) error {
 	n.wg.Wait()
 	if r := n.runner.Load(); r != nil {
 		r.Close()
+	}
+	if g := n.groups.Load(); g != nil {
+		g.Close()
 	}
 	if e := n.engine.Load(); e != nil {
 		errs = append(errs, e.Close(ctx))

@@ -16,6 +16,7 @@ import (
 
 	"github.com/vtop-log/vtop"
 	"github.com/vtop-log/vtop/batch"
+	"github.com/vtop-log/vtop/cluster/group"
 	"github.com/vtop-log/vtop/fsm"
 )
 
@@ -25,20 +26,23 @@ type fakeCluster struct {
 	t     testing.TB
 	nodes []*fakeNode
 
-	mu       sync.Mutex
-	state    *fsm.State
-	index    uint64
-	logs     map[vtop.Range]*fakeLog
-	watches  map[*fakeWatch]struct{}
-	pid      int64
-	holding  bool
-	held     []func()
-	refuse   func(vtop.Range, batch.Batch) error
-	unknown  error // what admitted batches are answered with
-	noLeases bool  // new topics get no leases
-	onlyHeld bool  // leases of new topics are granted, not started
-	down     map[vtop.NodeName]bool
-	notReady bool
+	mu      sync.Mutex
+	state   *fsm.State   // machine's
+	machine *fsm.Machine // shared by all nodes
+	index   uint64
+	logs    map[vtop.Range]*fakeLog
+	watches map[*fakeWatch]struct{}
+	pid     int64
+	// proposals, if set, sees what coordinators propose, and refuses it with an error.
+	proposals func(fsm.Command) error
+	holding   bool
+	held      []func()
+	refuse    func(vtop.Range, batch.Batch) error
+	unknown   error // what admitted batches are answered with
+	noLeases  bool  // new topics get no leases
+	onlyHeld  bool  // leases of new topics are granted, not started
+	down      map[vtop.NodeName]bool
+	notReady  bool
 
 	appends, fetches, watched atomic.Int64
 }
@@ -67,6 +71,7 @@ type fakeNode struct {
 	name   vtop.NodeName
 	server *Server
 	addr   string
+	groups *group.Coordinator
 }
 
 func randomUUID() (u vtop.UUID) {
@@ -77,7 +82,8 @@ func randomUUID() (u vtop.UUID) {
 // newFakeCluster starts n nodes and closes them with the test.
 func newFakeCluster(t testing.TB, n int, edit func(*Config)) *fakeCluster {
 	t.Helper()
-	c := &fakeCluster{t: t, state: fsm.NewState(), logs: map[vtop.Range]*fakeLog{}, watches: map[*fakeWatch]struct{}{}, down: map[vtop.NodeName]bool{}, pid: 1000}
+	machine := fsm.New(fsm.Options{})
+	c := &fakeCluster{t: t, machine: machine, state: machine.State(), logs: map[vtop.Range]*fakeLog{}, watches: map[*fakeWatch]struct{}{}, down: map[vtop.NodeName]bool{}, pid: 1000}
 	c.apply(&fsm.BootstrapCluster{ID: randomUUID(), Level: fsm.LevelFirst})
 	cfg := DefaultConfig()
 	cfg.DefaultReplicas = int16(n)
@@ -94,6 +100,7 @@ func newFakeCluster(t testing.TB, n int, edit func(*Config)) *fakeCluster {
 			BootNonce: randomUUID(), MaxLevel: fsm.LevelMax, Rack: "rack-" + string(node.name),
 			Addresses: fsm.Addresses{Kafka: node.addr, Peer: "127.0.0.1:1", Gossip: "127.0.0.1:2", Admin: "127.0.0.1:3"}}})
 		log := hclog.New(&hclog.LoggerOptions{Level: hclog.Error, Output: testWriter{t}})
+		node.startGroups(log)
 		if node.server, err = New(cfg, node, nil, log); err != nil {
 			t.Fatal(err)
 		}
@@ -109,6 +116,7 @@ func newFakeCluster(t testing.TB, n int, edit func(*Config)) *fakeCluster {
 			}
 		})
 	}
+	c.spreadSlots()
 	return c
 }
 
@@ -129,15 +137,20 @@ func (c *fakeCluster) applyLocked(cmd fsm.Command) error {
 	if err := cmd.Check(); err != nil {
 		return err
 	}
-	c.index++
-	next, outs := c.state.Apply(c.index, cmd)
-	c.state = next
-	for _, item := range outs[0].Items {
+	out := c.outcomeLocked(cmd)
+	for _, item := range out.Items {
 		if item.Refusal != nil {
 			return item.Refusal
 		}
 	}
-	return outs[0].Err()
+	return out.Err()
+}
+
+func (c *fakeCluster) outcomeLocked(cmd fsm.Command) fsm.Outcome {
+	c.index++
+	outs := c.machine.ApplyCommands(c.index, cmd)
+	c.state = c.machine.State()
+	return outs[0]
 }
 
 func (c *fakeCluster) wakeLocked(r vtop.Range) {

@@ -5,6 +5,7 @@ import (
 
 	"github.com/vtop-log/vtop"
 	"github.com/vtop-log/vtop/batch"
+	"github.com/vtop-log/vtop/cluster/group"
 	"github.com/vtop-log/vtop/fsm"
 )
 
@@ -22,6 +23,8 @@ type Node interface {
 	Alive(name vtop.NodeName) bool
 	// Controller names the Raft leader; false if none is known.
 	Controller() (vtop.NodeName, bool)
+	// Groups coordinates consumer groups; vtop.ErrNotReady until the node has joined its cluster.
+	Groups() (*group.Coordinator, error)
 
 	Data
 	Admin

@@ -6,6 +6,7 @@ import (
 	"github.com/vtop-log/vtop"
 	"github.com/vtop-log/vtop/batch"
 	"github.com/vtop-log/vtop/cluster"
+	"github.com/vtop-log/vtop/cluster/group"
 	"github.com/vtop-log/vtop/cluster/replica"
 	"github.com/vtop-log/vtop/fsm"
 )
@@ -32,6 +33,9 @@ func (o onCluster) Alive(name vtop.NodeName) bool { return o.n.Alive(name) }
 
 // Controller implements Node.
 func (o onCluster) Controller() (vtop.NodeName, bool) { return o.n.RaftLeader() }
+
+// Groups implements Node.
+func (o onCluster) Groups() (*group.Coordinator, error) { return o.n.Groups() }
 
 // Append implements Data.
 func (o onCluster) Append(ctx context.Context, r vtop.Range, clientEpoch vtop.Epoch, b batch.Batch, acks int16, done func(vtop.AppendResult)) {
