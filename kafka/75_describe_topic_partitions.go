@@ -118,7 +118,7 @@ func (p *topicPage) add(name string, t *fsm.Topic) bool {
 		return true
 	}
 	rt := describedTopic(name, 0)
-	rt.TopicID, rt.AuthorizedOperations = t.ID, topicOperations
+	rt.TopicID = t.ID
 	first = min(first, t.Ranges)
 	last := first + min(p.left, t.Ranges-first)
 	for r := range p.view.state.RangesOfTopic(t.ID) { // by index
@@ -158,6 +158,6 @@ func (p *topicPage) partition(r *fsm.Range) kmsg.DescribeTopicPartitionsResponse
 
 func describedTopic(name string, code int16) kmsg.DescribeTopicPartitionsResponseTopic {
 	rt := kmsg.NewDescribeTopicPartitionsResponseTopic()
-	rt.Topic, rt.ErrorCode = &name, code
+	rt.Topic, rt.ErrorCode, rt.AuthorizedOperations = &name, code, topicOperations
 	return rt
 }
