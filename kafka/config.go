@@ -40,6 +40,9 @@ type Config struct {
 	// MaxTimeout caps the timeouts that clients ask for.
 	MaxTimeout time.Duration
 
+	// TLS makes every listener a TLS one; nil for plaintext.
+	TLS *TLS
+
 	// AutoCreate lets Metadata create the topics it is asked for.
 	AutoCreate bool
 	// DefaultRanges and DefaultReplicas are used where a client leaves the number to the broker.

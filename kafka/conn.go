@@ -72,7 +72,10 @@ func (c *conn) serve() {
 			c.nc.Close() // wakes the reader
 		}
 	}()
-	err := c.read()
+	err := c.handshake()
+	if err == nil {
+		err = c.read()
+	}
 	c.server.quotas.release(c.quota)
 	if !errors.Is(err, errStopped) {
 		c.cancel(err) // a parked fetch of a client that is gone ends now
@@ -95,6 +98,9 @@ func (c *conn) serve() {
 func (c *conn) logEnd(err error) {
 	switch {
 	case err == nil, errors.Is(err, io.EOF), errors.Is(err, errStopped), errors.Is(err, net.ErrClosed):
+	case errors.Is(err, errHandshake):
+		c.server.metrics.badHandshakes.Inc()
+		c.server.logHandshake(c.nc.RemoteAddr(), err)
 	case errors.Is(err, errFrame), errors.Is(err, errMalformed), errors.Is(err, errUnserved):
 		c.server.metrics.badFrames.Inc()
 		c.server.log.Info("closing a connection", "remote", c.nc.RemoteAddr(), "error", err)

@@ -9,14 +9,15 @@ import (
 
 // Metrics are the client face's collectors. Their labels are bounded: the APIs served and Kafka's error codes.
 type Metrics struct {
-	requests     *prometheus.CounterVec   // by api
-	latency      *prometheus.HistogramVec // by api
-	errors       *prometheus.CounterVec   // by api and code
-	bytesIn      prometheus.Counter
-	bytesOut     prometheus.Counter
-	conns        prometheus.Gauge
-	refusedConns prometheus.Counter
-	badFrames    prometheus.Counter
+	requests      *prometheus.CounterVec   // by api
+	latency       *prometheus.HistogramVec // by api
+	errors        *prometheus.CounterVec   // by api and code
+	bytesIn       prometheus.Counter
+	bytesOut      prometheus.Counter
+	conns         prometheus.Gauge
+	refusedConns  prometheus.Counter
+	badFrames     prometheus.Counter
+	badHandshakes prometheus.Counter
 	// throttled counts answers with a throttle time, throttleSeconds adds the times up.
 	throttledVec, throttleVec  *prometheus.CounterVec // by request
 	throttled, throttleSeconds [quotaKinds]prometheus.Counter
@@ -36,7 +37,7 @@ type apiMetrics struct {
 func NewMetrics(reg prometheus.Registerer) (*Metrics, error) {
 	m := newMetrics()
 	m.reg = reg
-	for _, c := range []prometheus.Collector{m.requests, m.latency, m.errors, m.bytesIn, m.bytesOut, m.conns, m.refusedConns, m.badFrames, m.throttledVec, m.throttleVec} {
+	for _, c := range []prometheus.Collector{m.requests, m.latency, m.errors, m.bytesIn, m.bytesOut, m.conns, m.refusedConns, m.badFrames, m.badHandshakes, m.throttledVec, m.throttleVec} {
 		if err := reg.Register(c); err != nil {
 			return nil, err
 		}
@@ -51,15 +52,16 @@ func newMetrics() *Metrics {
 		latency: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name("request_seconds"),
 			Help:    "From the last byte of a request to its answer (the time that a Fetch waits for records is in it), by api.",
 			Buckets: prometheus.ExponentialBuckets(0.0001, 2.5, 13)}, []string{"api"}),
-		errors:       prometheus.NewCounterVec(prometheus.CounterOpts{Name: name("errors_total"), Help: "Error codes answered, by api and Kafka's code."}, []string{"api", "code"}),
-		bytesIn:      prometheus.NewCounter(prometheus.CounterOpts{Name: name("received_bytes_total"), Help: "Bytes of requests."}),
-		bytesOut:     prometheus.NewCounter(prometheus.CounterOpts{Name: name("sent_bytes_total"), Help: "Bytes of answers."}),
-		conns:        prometheus.NewGauge(prometheus.GaugeOpts{Name: name("connections"), Help: "Open client connections."}),
-		refusedConns: prometheus.NewCounter(prometheus.CounterOpts{Name: name("refused_connections_total"), Help: "Connections closed at once because a cap was reached."}),
-		badFrames:    prometheus.NewCounter(prometheus.CounterOpts{Name: name("bad_requests_total"), Help: "Connections closed because of bytes that are no request served here."}),
-		throttledVec: prometheus.NewCounterVec(prometheus.CounterOpts{Name: name("throttled_total"), Help: "Requests beyond the quota of their client id, by kind of request."}, []string{"request"}),
-		throttleVec:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: name("throttle_seconds_total"), Help: "Time for which clients beyond their quota were not read, by kind of request."}, []string{"request"}),
-		names:        map[int16]string{}, byAPI: map[int16]apiMetrics{},
+		errors:        prometheus.NewCounterVec(prometheus.CounterOpts{Name: name("errors_total"), Help: "Error codes answered, by api and Kafka's code."}, []string{"api", "code"}),
+		bytesIn:       prometheus.NewCounter(prometheus.CounterOpts{Name: name("received_bytes_total"), Help: "Bytes of requests."}),
+		bytesOut:      prometheus.NewCounter(prometheus.CounterOpts{Name: name("sent_bytes_total"), Help: "Bytes of answers."}),
+		conns:         prometheus.NewGauge(prometheus.GaugeOpts{Name: name("connections"), Help: "Open client connections."}),
+		refusedConns:  prometheus.NewCounter(prometheus.CounterOpts{Name: name("refused_connections_total"), Help: "Connections closed at once because a cap was reached."}),
+		badFrames:     prometheus.NewCounter(prometheus.CounterOpts{Name: name("bad_requests_total"), Help: "Connections closed because of bytes that are no request served here."}),
+		badHandshakes: prometheus.NewCounter(prometheus.CounterOpts{Name: name("tls_handshake_failures_total"), Help: "Connections that ended before their TLS handshake did."}),
+		throttledVec:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: name("throttled_total"), Help: "Requests beyond the quota of their client id, by kind of request."}, []string{"request"}),
+		throttleVec:   prometheus.NewCounterVec(prometheus.CounterOpts{Name: name("throttle_seconds_total"), Help: "Time for which clients beyond their quota were not read, by kind of request."}, []string{"request"}),
+		names:         map[int16]string{}, byAPI: map[int16]apiMetrics{},
 	}
 	for k, kind := range quotaNames {
 		m.throttled[k], m.throttleSeconds[k] = m.throttledVec.WithLabelValues(kind), m.throttleVec.WithLabelValues(kind)
@@ -86,6 +88,15 @@ func (m *Metrics) watch(s *Server) {
 	for name, b := range map[string]*budget{"request": s.requests, "response": s.responses} {
 		gauge(name+"_inflight_bytes", "Bytes reserved now in the budget for "+name+"s.", func() float64 { return float64(b.used.Load()) })
 		limit(name+"_inflight_limit_bytes", "Size of the budget for "+name+"s; beyond it clients wait.", b.size)
+	}
+	if t := s.cfg.TLS; t != nil {
+		gauge("tls_certificate_expiry_seconds", "When the certificate of the client port ends, in Unix seconds.", func() float64 { return float64(t.NotAfter().Unix()) })
+		gauge("tls_reload_failing", "1 while the certificate files on disk can't be used and those before are.", func() float64 {
+			if t.ReloadErr() != nil {
+				return 1
+			}
+			return 0
+		})
 	}
 	limit("connections_limit", "Connections beyond this are closed at once.", int64(s.cfg.MaxConnections))
 	limit("connections_per_address_limit", "The same for each address; 0 is no limit.", int64(s.cfg.MaxConnectionsPerIP))

@@ -2,6 +2,7 @@ package kafka
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -44,6 +45,7 @@ type Server struct {
 	conns     map[*conn]struct{}
 	perIP     map[string]int
 	refused   time.Time // when a refused connection was last logged
+	handshake time.Time // when a failed handshake was last logged
 }
 
 // New makes a server. metrics may be nil.
@@ -123,6 +125,9 @@ func (s *Server) admit(nc net.Conn) {
 		nc.Close()
 		return
 	}
+	if s.cfg.TLS != nil {
+		nc = tls.Server(nc, s.cfg.TLS.listener)
+	}
 	c := newConn(s, nc, ip)
 	s.conns[c] = struct{}{}
 	s.perIP[ip]++
@@ -134,6 +139,19 @@ func (s *Server) admit(nc net.Conn) {
 		c.serve()
 		s.forget(c)
 	}()
+}
+
+// logHandshake tells of a failed handshake, now and then: a port scanner must not fill the log.
+func (s *Server) logHandshake(remote net.Addr, err error) {
+	s.mu.Lock()
+	loud := time.Since(s.handshake) > 10*time.Second
+	if loud {
+		s.handshake = time.Now()
+	}
+	s.mu.Unlock()
+	if loud {
+		s.log.Info("a client's TLS handshake failed; others may have since the last such line", "remote", remote, "error", err)
+	}
 }
 
 func (s *Server) forget(c *conn) {
