@@ -16,6 +16,7 @@ import (
 	"github.com/pelletier/go-toml/v2"
 
 	"github.com/vtop-log/vtop"
+	"github.com/vtop-log/vtop/kafka"
 	"github.com/vtop-log/vtop/transport/tlsid"
 )
 
@@ -38,9 +39,14 @@ type config struct {
 	Join            []string `toml:"join"`
 	BootstrapExpect int      `toml:"bootstrap-expect"`
 
-	TLSCert        string `toml:"tls-cert"`
-	TLSKey         string `toml:"tls-key"`
-	TLSCA          string `toml:"tls-ca"`
+	TLSCert         string `toml:"tls-cert"`
+	TLSKey          string `toml:"tls-key"`
+	TLSCA           string `toml:"tls-ca"`
+	KafkaTLSCert    string `toml:"kafka-tls-cert"`
+	KafkaTLSKey     string `toml:"kafka-tls-key"`
+	KafkaTLSCA      string `toml:"kafka-tls-ca"`
+	KafkaClientAuth string `toml:"kafka-client-auth"`
+
 	GossipKey      string `toml:"gossip-key"`
 	AllowPlaintext bool   `toml:"allow-plaintext"`
 
@@ -62,11 +68,20 @@ type config struct {
 	AutoCreateTopics bool  `toml:"auto-create-topics"`
 	DefaultRanges    int32 `toml:"default-ranges"`
 	DefaultReplicas  int16 `toml:"default-replicas"`
+
+	MaxConnections      int  `toml:"kafka-max-connections"`
+	MaxConnectionsPerIP int  `toml:"kafka-max-connections-per-ip"`
+	MaxRequest          size `toml:"kafka-max-request"`
+	RequestMemory       size `toml:"kafka-request-memory"`
+	ResponseMemory      size `toml:"kafka-response-memory"`
+	ProduceQuota        size `toml:"produce-quota"`
+	FetchQuota          size `toml:"fetch-quota"`
 }
 
 // defaults are what a flag's help shows.
 func defaults() config {
 	host, _ := os.Hostname()
+	limits := kafka.DefaultConfig()
 	return config{
 		NodeID:           host,
 		DataDir:          "./vtop-data",
@@ -88,6 +103,11 @@ func defaults() config {
 		AutoCreateTopics: true,
 		DefaultRanges:    1,
 		DefaultReplicas:  3,
+		KafkaClientAuth:  string(kafka.ClientAuthNone),
+		MaxConnections:   limits.MaxConnections,
+		MaxRequest:       size(limits.MaxProduceFrame),
+		RequestMemory:    size(limits.RequestBytes),
+		ResponseMemory:   size(limits.ResponseBytes),
 	}
 }
 
@@ -155,6 +175,7 @@ func (c *config) validate() error {
 	if c.DefaultRanges < 1 || c.DefaultReplicas < 1 {
 		refuse("--default-ranges %d, --default-replicas %d: want 1 or more", c.DefaultRanges, c.DefaultReplicas)
 	}
+	errs = append(errs, c.checkClientPort()...)
 	return errors.Join(errs...)
 }
 

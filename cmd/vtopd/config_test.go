@@ -75,6 +75,14 @@ func TestLoad_RefusalsSayWhatToDo(t *testing.T) {
 	}{
 		"an unknown setting carries its line":           {[]string{"--config", bad}, nil, "racks"},
 		"a missing file":                                {[]string{"--config", bad + "x"}, nil, "no such file"},
+		"half a client port's TLS":                      {[]string{"--kafka-tls-cert", "x"}, nil, "go together"},
+		"client certificates without TLS":               {[]string{"--kafka-client-auth", "require"}, nil, "needs TLS"},
+		"client certificates of nobody":                 {[]string{"--kafka-tls-cert", "x", "--kafka-tls-key", "x", "--kafka-client-auth", "request"}, nil, "needs --kafka-tls-ca"},
+		"authorities for nobody":                        {[]string{"--kafka-tls-cert", "x", "--kafka-tls-key", "x", "--kafka-tls-ca", "x"}, nil, "add --kafka-client-auth"},
+		"an unknown word for client certificates":       {[]string{"--kafka-client-auth", "maybe"}, nil, "none, request or require"},
+		"requests that never fit":                       {[]string{"--kafka-max-request", "200MiB"}, nil, "--kafka-request-memory"},
+		"no connections":                                {[]string{"--kafka-max-connections", "0"}, nil, "--kafka-max-connections"},
+		"a quota beyond all measure":                    {[]string{"--produce-quota", "10EB"}, nil, "--produce-quota"},
 		"half a TLS identity":                           {[]string{"--tls-cert", "x"}, nil, "go together"},
 		"plaintext beyond loopback":                     {[]string{"--peer-addr", "10.0.0.1:9640"}, nil, "--allow-plaintext"},
 		"every address without an advertised one":       {[]string{"--kafka-addr", "0.0.0.0:9092"}, nil, "advertise"},
@@ -111,5 +119,21 @@ func TestLoad_SettingsOfRepair(t *testing.T) {
 	}
 	if d := defaults(); d.ScrubRate == 0 || len(d.TransferAllow) != 0 || d.RepairRate != 0 {
 		t.Fatalf("defaults %+v", d)
+	}
+}
+
+func TestLoad_ClientPort(t *testing.T) {
+	c, err := loadArgs(t, nil, "--kafka-max-connections", "10", "--kafka-max-connections-per-ip", "3", "--kafka-max-request", "16MiB",
+		"--kafka-request-memory", "32MiB", "--kafka-response-memory", "16MiB", "--produce-quota", "1MiB", "--fetch-quota", "2MiB")
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := c.kafkaConfig()
+	if k.MaxConnections != 10 || k.MaxConnectionsPerIP != 3 || k.MaxProduceFrame != 16<<20 || k.RequestBytes != 32<<20 || k.ResponseBytes != 16<<20 ||
+		k.ProduceQuota != 1<<20 || k.FetchQuota != 2<<20 || !k.AutoCreate {
+		t.Errorf("%+v", k)
+	}
+	if set, err := c.loadKafkaTLS(); set != nil || err != nil {
+		t.Errorf("TLS without a certificate: %v %v", set, err)
 	}
 }

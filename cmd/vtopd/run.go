@@ -44,13 +44,17 @@ func run(ctx context.Context, c config) error {
 			return fmt.Errorf("%w: --tls-cert %s is for %q and --node-id is %q: issue one with 'vtopctl cert issue %s'", errUsage, c.TLSCert, id.Name(), c.NodeID, c.NodeID)
 		}
 	}
-	d := &daemon{cfg: c, log: log, tls: id, registry: prometheus.NewRegistry()}
+	kafkaTLS, err := c.loadKafkaTLS()
+	if err != nil {
+		return err
+	}
+	d := &daemon{cfg: c, log: log, tls: id, kafkaTLS: kafkaTLS, registry: prometheus.NewRegistry()}
 	d.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	// The admin port opens first: while the disk fails it is the one that can say so.
 	if err := d.openAdmin(); err != nil {
 		return err
 	}
-	err := d.serve(ctx)
+	err = d.serve(ctx)
 	stop, cancel := context.WithTimeout(context.Background(), stopLimit)
 	defer cancel()
 	return errors.Join(err, d.close(stop))
@@ -68,6 +72,7 @@ type daemon struct {
 	cfg      config
 	log      hclog.Logger
 	tls      *tlsid.Identity
+	kafkaTLS *kafka.TLS
 	registry *prometheus.Registry
 
 	admin   *adminapi.Listener
@@ -205,9 +210,8 @@ func (d *daemon) openKafka() error {
 	if err := d.registry.Register(inspect.NewCollector(d.node)); err != nil {
 		return err
 	}
-	cfg := kafka.DefaultConfig()
-	cfg.AutoCreate = d.cfg.AutoCreateTopics
-	cfg.DefaultRanges, cfg.DefaultReplicas = d.cfg.DefaultRanges, d.cfg.DefaultReplicas
+	cfg := d.cfg.kafkaConfig()
+	cfg.TLS = d.kafkaTLS
 	server, err := kafka.New(cfg, kafka.OnCluster(d.node), metrics, d.log)
 	if err != nil {
 		return err
@@ -219,7 +223,7 @@ func (d *daemon) openKafka() error {
 	d.serving = make(chan error, 1)
 	d.kafka.Store(server)
 	go func() { d.serving <- server.Serve(l) }()
-	d.log.Info("listening for Kafka clients", "addr", l.Addr())
+	d.log.Info("listening for Kafka clients", "addr", l.Addr(), "tls", d.kafkaTLS != nil, "client-auth", d.cfg.KafkaClientAuth)
 	return nil
 }
 
