@@ -5,6 +5,7 @@
 #   make check         format, vet, lint, generated files fresh, go.mod tidy
 #   make cluster-test  real processes, real clients, real disks; steps the machine can't run say so
 #   make repair-test   the same for seal, repair, drain and healing
+#   make clients       real Kafka clients in six languages; writes docs/clients.md (SERVERS=vtop leaves out the comparison)
 #   make fuzz          every decoder, FUZZTIME each (default 60s)
 #   make bench         the figures of docs/performance.md, on this machine
 SHELL       := /bin/bash
@@ -12,7 +13,7 @@ GO          ?= go
 FUZZTIME    ?= 60s
 STATICCHECK := $(GO) tool -modfile=tools/go.mod staticcheck
 
-.PHONY: build test race check fmt vet lint generated tidy fuzz cluster-test repair-test bench clean
+.PHONY: build test race check fmt vet lint generated tidy fuzz cluster-test repair-test clients bench clean
 
 build:
 	$(GO) build -o bin/vtopd ./cmd/vtopd
@@ -47,10 +48,13 @@ fuzz:
 	./tools/fuzz.sh $(FUZZTIME)
 
 cluster-test: build
-	./tools/cluster-test.sh $$($(GO) list -tags cluster ./test/... | grep -v /test/repair)
+	./tools/cluster-test.sh $$($(GO) list -tags cluster ./test/... | grep -vE '/test/(repair|clients)$$')
 
 repair-test: build
 	./tools/cluster-test.sh ./test/repair
+
+clients: build
+	./tools/clients.sh $(SERVERS)
 
 bench: build
 	$(GO) test -tags cluster -count=1 -timeout 30m -run '^$$' -bench . -benchtime 1x ./test/bench/...

@@ -11,7 +11,6 @@ import (
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kadm"
-	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/vtop-log/vtop/test/harness"
 )
@@ -19,17 +18,12 @@ import (
 // Every client at every feature, against three vtopd processes.
 func TestClients_Vtop(t *testing.T) {
 	c := harness.Start(t, harness.Options{Nodes: 3, Flags: []string{"--log-level", "info"}})
-	matrix(t, "vtop", vtop{c})
+	matrix(t, "vtop", func(*testing.T) target { return vtop{c} })
 }
 
-// matrix runs all clients at all features one by one, and keeps the results. VTOP_CLIENTS and VTOP_FEATURES, regular
-// expressions, choose some; then nothing is kept.
-func matrix(t *testing.T, name string, tg target) {
-	cl, err := kgo.NewClient(harness.ClientOptions(tg.seeds())...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer cl.Close()
+// matrix runs all clients at all features one by one, each against the server that open gives, and keeps the results.
+// VTOP_CLIENTS and VTOP_FEATURES, regular expressions, choose some; then nothing is kept.
+func matrix(t *testing.T, name string, open func(t *testing.T) target) {
 	clients, features := chosen(t)
 	run := 0
 	res := newResults(name)
@@ -37,13 +31,13 @@ func matrix(t *testing.T, name string, tg target) {
 		prepared := c.prepare(c)
 		for _, f := range features {
 			run++
-			x := &cell{target: tg, client: c, topic: fmt.Sprintf("%s-%03d", name, run), kgo: cl, admin: kadm.NewClient(cl)}
+			topic := fmt.Sprintf("%s-%03d", name, run)
 			t.Run(c.name+"/"+f.name, func(t *testing.T) {
-				x.t = t
 				if prepared != nil {
 					res.add(c, f, notRun, prepared.Error())
 					t.Skipf("did not run: %v", prepared)
 				}
+				x := &cell{t: t, target: open(t), client: c, topic: topic}
 				x.judge(f, res)
 			})
 		}
@@ -55,7 +49,13 @@ func matrix(t *testing.T, name string, tg target) {
 
 // judge runs the feature and keeps what came out.
 func (x *cell) judge(f feature, res *results) {
-	err := f.run(x)
+	cl, err := x.open()
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	defer cl.Close()
+	x.kgo, x.admin = cl, kadm.NewClient(cl)
+	err = f.run(x)
 	var none unsupported
 	var absent notHere
 	switch {

@@ -167,6 +167,12 @@ var ports = sync.OnceValue(func() *atomic.Int32 {
 	return next
 })
 
+// FreeAddr finds an address on loopback that nobody listens on now, and that no other call of this process was given.
+func FreeAddr(t testing.TB) string {
+	t.Helper()
+	return freeAddr(t, "127.0.0.1")
+}
+
 // freeAddr finds a port of host that nobody listens on now, TCP or UDP. Whether it is free is asked on loopback, since
 // host may belong to another network namespace.
 func freeAddr(t testing.TB, host string) string {

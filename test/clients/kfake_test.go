@@ -1,0 +1,52 @@
+//go:build cluster
+
+package clients
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kfake"
+)
+
+// The same scenarios against franz-go's fake broker, in this process; a new one for each, since one that lost a node
+// may be without a controller for ever.
+func TestClients_Kfake(t *testing.T) {
+	matrix(t, "kfake", func(t *testing.T) target {
+		c, err := kfake.NewCluster(kfake.NumBrokers(3), kfake.AllowAutoTopicCreation(), kfake.DefaultNumPartitions(1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(c.Close)
+		return fake{c}
+	})
+}
+
+// fake is a kfake cluster: nodes are taken out and put back instead of killed.
+type fake struct{ c *kfake.Cluster }
+
+func (f fake) seeds() []string { return f.c.ListenAddrs() }
+func (f fake) replicas() int   { return 3 }
+
+func (f fake) move(topic string) error {
+	return f.c.MoveTopicPartition(topic, 0, (f.c.LeaderFor(topic, 0)+1)%3)
+}
+
+func (f fake) killHolder(topic string) (func() error, error) { return f.kill(f.c.LeaderFor(topic, 0)) }
+
+func (f fake) killCoordinator(group string) (func() error, error) {
+	return f.kill(f.c.CoordinatorFor(group))
+}
+
+// kill takes out a node; kfake gives its ranges and groups to others at once. It comes back at another port.
+func (f fake) kill(node int32) (func() error, error) {
+	if err := f.c.RemoveNode(node); err != nil {
+		return nil, err
+	}
+	return func() error {
+		if _, _, err := f.c.AddNode(node, 0); err != nil {
+			return fmt.Errorf("put back node %d: %w", node, err)
+		}
+		return nil
+	}, nil
+}
