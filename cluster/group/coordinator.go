@@ -148,11 +148,15 @@ func (c *Coordinator) loadSlot(st *fsm.State, slot fsm.Slot, epoch vtop.Epoch) {
 		if stored.Members == 0 {
 			continue
 		}
-		if _, _, err := c.lookup(stored.ID, epoch, false); err != nil {
+		g, _, err := c.lookup(stored.ID, epoch, false)
+		if err != nil {
 			c.log.Warn("cannot load a group", "group", stored.ID, "error", err)
 			continue
 		}
-		loaded++
+		if g != nil {
+			g.mu.Unlock()
+			loaded++
+		}
 	}
 	c.log.Debug("coordinator slot taken", "slot", slot, "epoch", epoch, "groups", loaded)
 }
