@@ -31,10 +31,8 @@ func (n *fakeNode) outcomes(cmd fsm.Command) ([]fsm.Item, error) {
 	if err := cmd.Check(); err != nil {
 		return nil, err
 	}
-	n.c.index++
-	next, outs := n.c.state.Apply(n.c.index, cmd)
-	n.c.state = next
-	return outs[0].Items, outs[0].Err()
+	out := n.c.outcomeLocked(cmd)
+	return out.Items, out.Err()
 }
 
 func (n *fakeNode) SubmitRepairs(_ context.Context, requests []fsm.RepairRequest) ([]fsm.Item, error) {
