@@ -9,8 +9,9 @@
 // Each request has a file named by its API key and name, with its contract on top. apis.go is the table of them
 // with the versions served. errors.go is the one table that turns vtop's errors into Kafka's codes. guard.go
 // walks a request before it is decoded, so that a lying count allocates nothing. Everything is decoded and
-// encoded by kmsg, save the Fetch answer, which is laid out by hand around raw batches (fetch_encode.go).
+// encoded by kmsg, save the Fetch answer, which is laid out by hand around raw batches (fetch_encode.go). The versions
+// served are those of one Kafka release as a set; topics are found by name or by id (topics.go).
 //
-// The package keeps no state that outlives a connection, and decides nothing about leases or replicas: it asks
-// its Node. It knows no consumer groups, transactions, sessions or topic ids.
+// The package keeps no state that outlives a connection, save what client ids owe of their quotas, and decides nothing
+// about leases, replicas or groups: it asks its Node. It knows no transactions, and keeps no fetch sessions.
 package kafka

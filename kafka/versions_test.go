@@ -1,7 +1,9 @@
 package kafka
 
 import (
+	"flag"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -37,6 +39,36 @@ func TestApis_AreOneRealKafka(t *testing.T) {
 		if k.ApiKey == keyProduce && k.MinVersion != 0 {
 			t.Error("Produce begins at 3: librdkafka 2.0 would send gzip batches uncompressed")
 		}
+	}
+}
+
+var update = flag.Bool("update", false, "write the table of docs/kafka.md anew")
+
+// The page must say what is served.
+func TestDocs_Versions(t *testing.T) {
+	const page, begin, end = "../docs/kafka.md", "-update -->\n", "<!-- end -->"
+	raw, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, rest, ok := strings.Cut(string(raw), begin)
+	table, after, ok2 := strings.Cut(rest, end)
+	if !ok || !ok2 {
+		t.Fatalf("%s has no place for the table", page)
+	}
+	var want strings.Builder
+	want.WriteString("| key | request | versions |\n| --- | --- | --- |\n")
+	for _, a := range apiTable() {
+		fmt.Fprintf(&want, "| %d | %s | %d to %d |\n", a.key, a.name, a.min, a.max)
+	}
+	if table == want.String() {
+		return
+	}
+	if !*update {
+		t.Fatalf("%s does not say what is served: run this test with -update", page)
+	}
+	if err := os.WriteFile(page, []byte(before+begin+want.String()+end+after), 0o600); err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kversion"
 
 	"github.com/vtop-log/vtop/test/harness"
 )
@@ -139,12 +140,18 @@ func sameRoots(t *testing.T, c *harness.Cluster) {
 func TestTopic_DeletedAndMadeAgainUnderConnectedClients(t *testing.T) {
 	c := harness.Start(t, harness.Options{Nodes: 3, Flags: append([]string{"--auto-create-topics=false"}, steady...)})
 	createTopic(t, c, "ledger", 2, 3)
-	client, err := kgo.NewClient(append(harness.ClientOptions(c.Bootstrap()), kgo.DefaultProduceTopic("ledger"),
-		kgo.UnknownTopicRetries(-1), kgo.RecordPartitioner(kgo.ManualPartitioner()))...)
-	if err != nil {
-		t.Fatal(err)
+	// One client is from before topics had ids, and goes on with whatever has the name. The other takes a topic with another
+	// id for another one, as long as it is not told to forget the first: this library says so, to whatever cluster.
+	var clients []*kgo.Client
+	for _, opts := range [][]kgo.Opt{{kgo.MaxVersions(kversion.V2_7_0())}, nil} {
+		client, err := kgo.NewClient(append(append(harness.ClientOptions(c.Bootstrap()), kgo.DefaultProduceTopic("ledger"),
+			kgo.UnknownTopicRetries(-1), kgo.RecordPartitioner(kgo.ManualPartitioner())), opts...)...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer client.Close()
+		clients = append(clients, client)
 	}
-	defer client.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
 	adm := admin(t, c)
@@ -155,13 +162,14 @@ func TestTopic_DeletedAndMadeAgainUnderConnectedClients(t *testing.T) {
 				t.Fatal(err)
 			}
 			createAgain(ctx, t, adm, "ledger", 2)
+			clients[1].PurgeTopicsFromClient("ledger")
 		}
 		var acks []harness.Ack
 		for i := range uint64(200) {
 			id := round*1000 + i + 1
 			rec := &kgo.Record{Value: harness.Payload(id, 64), Partition: int32(i % 2)}
-			if err := client.ProduceSync(ctx, rec).FirstErr(); err != nil {
-				t.Fatalf("round %d: %v", round, err)
+			if err := clients[i/2%2].ProduceSync(ctx, rec).FirstErr(); err != nil {
+				t.Fatalf("round %d, client %d: %v", round, i/2%2, err)
 			}
 			acks = append(acks, harness.Ack{ID: id, Range: rec.Partition, Offset: rec.Offset})
 		}
