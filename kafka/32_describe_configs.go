@@ -192,6 +192,7 @@ func (c *call) brokerConfigs(name string) []kmsg.DescribeConfigsResponseResource
 	slices.SortFunc(out, func(a, b kmsg.DescribeConfigsResponseResourceConfig) int { return cmp.Compare(a.Name, b.Name) })
 	for i := range out {
 		out[i].ReadOnly = true
+		out[i].ConfigSynonyms = append(out[i].ConfigSynonyms, synonym(out[i].Name, *out[i].Value, out[i].Source))
 	}
 	return out
 }

@@ -197,6 +197,32 @@ func TestDescribeLogDirs(t *testing.T) {
 	}
 }
 
+func TestAlterReplicaLogDirs(t *testing.T) {
+	c := newFakeCluster(t, 2, nil)
+	if _, err := c.nodes[0].CreateTopic(t.Context(), TopicSpec{Name: "t", Ranges: 1, Replicas: 1}); err != nil { // on n1
+		t.Fatal(err)
+	}
+	adm, ctx := admin(t, c)
+	for name, tc := range map[string]struct {
+		broker int32
+		dir    string
+		index  int32
+		want   *kerr.Error
+	}{
+		"where it is":           {1, "/data/n1", 0, nil},
+		"a directory elsewhere": {1, "/data/n2", 0, kerr.LogDirNotFound},
+		"not there yet":         {2, "/data/n2", 0, kerr.ReplicaNotAvailable},
+		"an unknown partition":  {1, "/data/n1", 7, kerr.UnknownTopicOrPartition},
+	} {
+		var req kadm.AlterReplicaLogDirsReq
+		req.Add(tc.dir, kadm.TopicsSet{"t": {tc.index: {}}})
+		rs, err := adm.AlterBrokerReplicaLogDirs(ctx, tc.broker, req)
+		if err != nil || !is(rs["t"][tc.index].Err, tc.want) {
+			t.Errorf("%s: %+v %v", name, rs, err)
+		}
+	}
+}
+
 func TestElectLeaders(t *testing.T) {
 	c := newFakeCluster(t, 3, nil)
 	ranges := c.topic("t", 3) // range 1 prefers n2, range 2 n3; all leases are on n1

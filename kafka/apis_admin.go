@@ -6,6 +6,7 @@ const (
 	keyCreateACLs                   = 30
 	keyDeleteACLs                   = 31
 	keyAlterConfigs                 = 33
+	keyAlterReplicaLogDirs          = 34
 	keyDescribeLogDirs              = 35
 	keyElectLeaders                 = 43
 	keyAlterPartitionReassignments  = 45
@@ -28,6 +29,7 @@ func adminAPIs() []api {
 		{keyCreateACLs, "CreateAcls", 1, 3, shapeCreateACLs, runCreateACLs},
 		{keyDeleteACLs, "DeleteAcls", 1, 3, shapeDeleteACLs, runDeleteACLs},
 		{keyAlterConfigs, "AlterConfigs", 0, 2, shapeAlterConfigs, runAlterConfigs},
+		{keyAlterReplicaLogDirs, "AlterReplicaLogDirs", 1, 2, shapeAlterReplicaLogDirs, runAlterReplicaLogDirs},
 		{keyDescribeLogDirs, "DescribeLogDirs", 1, 4, shapeDescribeLogDirs, runDescribeLogDirs},
 		{keyElectLeaders, "ElectLeaders", 0, 2, shapeElectLeaders, runElectLeaders},
 		{keyAlterPartitionReassignments, "AlterPartitionReassignments", 0, 1, shapeAlterPartitionReassignments, runAlterPartitionReassignments},
@@ -61,6 +63,8 @@ var (
 		{kind: kArray, elem: []field{{kind: kInt8}, {kind: kString},
 			{kind: kArray, elem: []field{{kind: kString}, {kind: kNullableString}}}}},
 		{kind: kInt8}}
+
+	shapeAlterReplicaLogDirs = []field{{kind: kArray, elem: []field{{kind: kString}, {kind: kArray, elem: []field{{kind: kString}, {kind: kInt32s}}}}}}
 
 	shapeDescribeLogDirs = []field{
 		{kind: kNullableArray, elem: []field{{kind: kString}, {kind: kInt32s}}}}

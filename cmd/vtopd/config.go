@@ -69,6 +69,8 @@ type config struct {
 	DefaultRanges    int32 `toml:"default-ranges"`
 	DefaultReplicas  int16 `toml:"default-replicas"`
 
+	OffsetsRetention duration `toml:"offsets-retention"`
+
 	MaxConnections      int  `toml:"kafka-max-connections"`
 	MaxConnectionsPerIP int  `toml:"kafka-max-connections-per-ip"`
 	MaxRequest          size `toml:"kafka-max-request"`
@@ -103,6 +105,7 @@ func defaults() config {
 		AutoCreateTopics: true,
 		DefaultRanges:    1,
 		DefaultReplicas:  3,
+		OffsetsRetention: duration(7 * 24 * time.Hour),
 		KafkaClientAuth:  string(kafka.ClientAuthNone),
 		MaxConnections:   limits.MaxConnections,
 		MaxRequest:       size(limits.MaxProduceFrame),

@@ -178,7 +178,7 @@ func (d *daemon) nodeConfig() cluster.Config {
 		HealAfter: time.Duration(c.HealAfter), DiskStallLimit: time.Duration(c.DiskStallLimit), DiskReserve: uint64(c.DiskReserve),
 		TransferAllow: nodeNames(c.TransferAllow), RepairRate: int64(c.RepairRate), ScrubRate: int64(c.ScrubRate), PinIdle: time.Duration(c.PinIdle),
 		OnDiskStall:     d.endHung,
-		DefaultReplicas: c.DefaultReplicas, DefaultRanges: c.DefaultRanges,
+		DefaultReplicas: c.DefaultReplicas, DefaultRanges: c.DefaultRanges, OffsetRetention: time.Duration(c.OffsetsRetention),
 		Log: d.log,
 	}
 }
