@@ -103,9 +103,12 @@ func throughput(b *testing.B) {
 	p50, p99, worst, n := synchronous(b, c.Bootstrap(), "sync")
 	makeTopic(b, fake.ListenAddrs(), "sync", 1)
 	f50, f99, _, _ := synchronous(b, fake.ListenAddrs(), "sync")
+	q50, q99 := bareQuorum(b)
 	disk := measureDisk(b)
 	fmt.Fprintf(&out, "one synchronous producer, 1 KiB: p50 %.3f ms, p99 %.3f ms, max %.0f ms (%d records); kfake p50 %.3f ms, p99 %.3f ms\n",
 		p50.Seconds()*1e3, p99.Seconds()*1e3, worst.Seconds()*1e3, n, f50.Seconds()*1e3, f99.Seconds()*1e3)
+	fmt.Fprintf(&out, "the same through three bare processes without a protocol: p50 %.3f ms, p99 %.3f ms; vtop's p50 is %.2f of it\n",
+		q50.Seconds()*1e3, q99.Seconds()*1e3, p50.Seconds()/q50.Seconds())
 	fmt.Fprintf(&out, "%s (before)\n%s (after)\n", before, disk)
 	fmt.Fprintf(&out, "synchronous p50 / fdatasync p50: %.1f (aim 4)\n", p50.Seconds()/min(before.p50, disk.p50).Seconds())
 	b.ReportMetric(p50.Seconds()*1e3, "sync-p50-ms")
