@@ -190,7 +190,10 @@ func (e *Engine) lead(ctx context.Context, st *fsm.State, rg *fsm.Range, ld *lea
 		ld.kick()
 	}
 	e.register(ctx, st, rg, ld)
-	e.retain(ctx, st, rg, ld, cfg)
+	st = e.machine.State() // what was catalogued just now is subject to retention in this round
+	if rg, ok = st.Range(ld.r); ok {
+		e.retain(ctx, st, rg, ld, cfg)
+	}
 }
 
 // register catalogues closed segments that are committed as a whole. The root is computed under no lock.
