@@ -138,7 +138,7 @@ func ask[T any](ctx context.Context, f *fleet, limit time.Duration, call func(co
 
 // elsewhere reports whether another node may answer what this one did not.
 func elsewhere(err error) bool {
-	return errors.Is(err, context.DeadlineExceeded) || hasCode(err, adminapi.CodeUnreachable, adminapi.CodeNotReady, adminapi.CodeUnavailable, adminapi.CodeTimeout)
+	return errors.Is(err, context.DeadlineExceeded) || hasCode(err, adminapi.CodeUnreachable, adminapi.CodeCertificate, adminapi.CodeNotReady, adminapi.CodeUnavailable, adminapi.CodeTimeout)
 }
 
 func hasCode(err error, codes ...adminapi.Code) bool {

@@ -68,7 +68,7 @@ func exitCode(err error) int {
 		switch refusal.Code {
 		case adminapi.CodeInvalid, adminapi.CodeUnreachable:
 			return exitUsage
-		case adminapi.CodeNotAllowed, adminapi.CodeConflict, adminapi.CodeFenced, adminapi.CodeNeverWritten, adminapi.CodeNoSource:
+		case adminapi.CodeNotAllowed, adminapi.CodeCertificate, adminapi.CodeConflict, adminapi.CodeFenced, adminapi.CodeNeverWritten, adminapi.CodeNoSource:
 			return exitRefused
 		}
 		return exitFailed
