@@ -158,7 +158,7 @@ func TestDamage_SourceThatRotsIsDroppedAndHeals(t *testing.T) {
 		flip(t, path)
 		rotten = append(rotten, path)
 	}
-	job, stderr, code := run.Wait(90 * time.Second)
+	job, stderr, code := run.Wait(180 * time.Second)
 	mustBeWhole(t, job, stderr, code)
 	notBelieved(t, c, job, source)
 	if n, err := harness.CompareSealed(c.RangeDir("ledger", 0, leader), c.RangeDir("ledger", 0, spare), job.SealedEnd); err != nil || n == 0 {
