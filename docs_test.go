@@ -25,14 +25,14 @@ func TestDocs_FaultsAreNamedByTestsThatExist(t *testing.T) {
 		t.Fatal(err)
 	}
 	exists := map[string]bool{}
-	decl := regexp.MustCompile(`^([^:]*/)?[^:/]+:func ((?:Test|Fuzz)\w+)\(`)
-	for _, line := range grep(t, "-E", "^func (Test|Fuzz)[A-Za-z0-9_]+", "--", "*_test.go") {
+	decl := regexp.MustCompile(`^([^:]*/)?[^:/]+:func ((?:Test|Fuzz|Benchmark)\w+)\(`)
+	for _, line := range grep(t, "-E", "^func (Test|Fuzz|Benchmark)[A-Za-z0-9_]+", "--", "*_test.go") {
 		if m := decl.FindStringSubmatch(line); m != nil {
 			exists[strings.TrimSuffix(m[1], "/")+": "+m[2]] = true
 		}
 	}
 	row := regexp.MustCompile(`^\| ([A-HJLMS]\d+) \|`)
-	named := regexp.MustCompile("`(?:([a-z/]+): )?((?:Test|Fuzz)\\w+)`")
+	named := regexp.MustCompile("`(?:([a-z/]+): )?((?:Test|Fuzz|Benchmark)\\w+)`")
 	faults, count := map[string]bool{}, 0
 	for line := range strings.Lines(string(page)) {
 		if m := row.FindStringSubmatch(line); m != nil {

@@ -34,6 +34,9 @@ func (n *Node) TransferLease(ctx context.Context, r vtop.Range, to vtop.NodeName
 	return vtop.Epoch(resp.GetEpoch()), nil
 }
 
+// ClusterID is the cluster that this node belongs to; ok is false before one was born or found.
+func (n *Node) ClusterID() (id vtop.ClusterID, ok bool) { return n.meta.ClusterID() }
+
 // Version is the build's version.
 func (n *Node) Version() string { return n.cfg.Version }
 

@@ -109,7 +109,7 @@ func (n *Node) scrub() {
 				}
 			})
 			if err != nil && n.ctx.Err() == nil {
-				n.log.Debug("replica not scrubbed", "range", info.Range, "error", err)
+				n.log.Debug("replica not scrubbed", "range", n.State().RangeName(info.Range), "error", err)
 			}
 		}
 		n.log.Debug("scrubbed", "took", monotonic()-began, "bad", bad)

@@ -96,7 +96,20 @@ func (e EpochStart) apply(t *tx, at int64) *Refusal {
 	r.Started = true
 	r.SettleMark = e.Start // no quorum position is known since the grant
 	r.LogEnd = e.Start
-	r.note(t, LeaseStarted, fmt.Sprintf("from offset %d", e.Start), at)
+	r.note(t, LeaseStarted, fmt.Sprintf(startedFrom, e.Start), at)
 	t.putRange(r)
 	return nil
+}
+
+// startedFrom is the reason of a LeaseStarted.
+const startedFrom = "from offset %d"
+
+// Start is where the epoch of a LeaseStarted began; ok is false for other changes. The epoch table forgets it once nothing of
+// that epoch is left.
+func (c *LeaseChange) Start() (start vtop.Offset, ok bool) {
+	if c.Event != LeaseStarted {
+		return 0, false
+	}
+	_, err := fmt.Sscanf(c.Reason, startedFrom, &start)
+	return start, err == nil
 }

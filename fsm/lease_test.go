@@ -106,6 +106,15 @@ func TestStartEpochs_LowerStartSwallowsOlderEntries(t *testing.T) {
 	w.lead("n1", 0)
 	w.lead("n2", 100)
 	w.lead("n3", 50)
+	var starts []vtop.Offset
+	for _, c := range w.rng(r0).Changes {
+		if start, ok := c.Start(); ok {
+			starts = append(starts, start)
+		}
+	}
+	if !slices.Equal(starts, []vtop.Offset{0, 100, 50}) { // the history keeps what the table lets go
+		t.Errorf("starts %v in %+v", starts, w.rng(r0).Changes)
+	}
 	want := vtop.EpochTable{{Epoch: 1, Start: 0}, {Epoch: 3, Start: 50}}
 	if got := w.rng(r0).Epochs; !reflect.DeepEqual(got, want) {
 		t.Errorf("table %v, want %v", got, want)

@@ -312,7 +312,7 @@ func (t *pinTable) info(p *pin, present map[vtop.Offset]bool) PinInfo {
 	now := t.opt.Clock()
 	out := PinInfo{
 		ID: p.id, Range: p.log.rng, ReplicaID: p.log.replicaID, Job: p.job, Segments: len(p.segs), Files: filesPerSegment * len(p.segs),
-		Age: now - p.began, Idle: now - p.used, Growing: p.growing,
+		Age: now - p.began, Idle: now - p.used, Limit: t.opt.PinIdle, Growing: p.growing,
 	}
 	for base, seg := range p.segs {
 		if out.Bytes += seg.info.Bytes; !present[base] {

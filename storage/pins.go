@@ -83,9 +83,9 @@ type PinInfo struct {
 	// keep on the disk, since retention or a deletion took the names.
 	Segments, Files int
 	Bytes, Unlinked int64
-	// Age and Idle count from its beginning and its last use.
-	Age, Idle time.Duration
-	Growing   bool
+	// Age and Idle count from its beginning and its last use; at Limit of Idle it ends by itself.
+	Age, Idle, Limit time.Duration
+	Growing          bool
 }
 
 // Pin holds the sealed segments of a range open, so that their bytes stay readable by OpenSealed whatever retention

@@ -108,7 +108,7 @@ func TestPin_IdleExpiry(t *testing.T) {
 	}
 	clock.now += time.Minute - 1
 	ok(t, ld.s.Tick())
-	if info := ld.s.Pins(); len(info) != 1 || info[0].Idle != time.Minute-1 {
+	if info := ld.s.Pins(); len(info) != 1 || info[0].Idle != time.Minute-1 || info[0].Limit != time.Minute {
 		t.Fatalf("%+v", info)
 	}
 	clock.now++

@@ -239,7 +239,7 @@ func (g *Staging) WriteChunk(base vtop.Offset, i int, data []byte) error {
 		return fmt.Errorf("staging of range %s: %w", g.rng, err)
 	}
 	pos, _ := m.ChunkRange(i)
-	if _, err := f.WriteAt(data, pos); err != nil {
+	if err := writeEvenly(f, data, pos); err != nil {
 		return fmt.Errorf("staging of range %s: write chunk %d of segment %d: %w", g.rng, i, base, diskError(err))
 	}
 	g.mu.Lock()
@@ -247,6 +247,23 @@ func (g *Staging) WriteChunk(base vtop.Offset, i int, data []byte) error {
 	if !seg.have[i] {
 		seg.have[i] = true
 		seg.info.Have += int64(len(data))
+	}
+	return nil
+}
+
+// evenPiece is how much of a chunk is handed to the disk at a time.
+const evenPiece = 256 << 10
+
+// writeEvenly writes in pieces that the disk begins to take at once. What clients sync meanwhile waits for a piece at most, and
+// not, at Finish, for a whole segment.
+func writeEvenly(f vfs.File, data []byte, pos int64) error {
+	for len(data) > 0 {
+		n := min(len(data), evenPiece)
+		if _, err := f.WriteAt(data[:n], pos); err != nil {
+			return err
+		}
+		vfs.StartWriteBack(f, pos, int64(n))
+		data, pos = data[n:], pos+int64(n)
 	}
 	return nil
 }

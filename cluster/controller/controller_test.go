@@ -3,6 +3,7 @@ package controller
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -315,11 +316,21 @@ func TestController_TransferRefusesWhoCannotLead(t *testing.T) {
 		r := w.started(0)
 		w.set(func() { w.silent["n3"] = true })
 		w.pass(4 * time.Second)
-		for to, c := range map[vtop.NodeName]vtop.Epoch{"n3": 0, "nobody": 0, "n1": 9} {
-			_, err := w.control.Transfer(t.Context(), r.ID, to, c)
+		w.spare("n4")
+		for _, c := range []struct {
+			to   vtop.NodeName
+			have vtop.Epoch
+			want string
+		}{
+			{"n3", 0, "can't move to n3: it is not alive"},
+			{"n4", 0, "can't move to n4: it has no replica of that range that votes; the voters are on n1, n2, n3"},
+			{"nobody", 0, "can't move to nobody: there is no node of that name"},
+			{"n1", 9, "can't move to n1: the lease has epoch 1, expected is 9"},
+		} {
+			_, err := w.control.Transfer(t.Context(), r.ID, c.to, c.have)
 			var refused *TransferError
-			if !errors.As(err, &refused) {
-				t.Errorf("transfer to %s expecting epoch %d: %v", to, c, err)
+			if !errors.As(err, &refused) || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("transfer to %s expecting epoch %d: %v, want %q", c.to, c.have, err, c.want)
 			}
 		}
 		epoch, err := w.control.Transfer(t.Context(), r.ID, "n1", 1)

@@ -33,6 +33,9 @@ func (c *Controller) Healing() Healing {
 	defer c.mu.Unlock()
 	out := c.healing
 	out.Stuck = maps.Clone(out.Stuck)
+	if c.cfg.HealAfter > 0 {
+		out.Limit = c.cfg.MaxHeals // before the first look, too
+	}
 	return out
 }
 
@@ -94,7 +97,7 @@ func (c *Controller) heal(ctx context.Context) {
 	h.submit(ctx, items)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.healing = Healing{Running: h.running + len(items), Limit: c.cfg.MaxHeals, Stuck: h.stuck}
+	c.healing = Healing{Running: h.running + len(items), Stuck: h.stuck}
 }
 
 func (c *Controller) newHealer(now time.Duration) *healer {

@@ -3,6 +3,8 @@ package controller
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/vtop-log/vtop"
@@ -65,6 +67,18 @@ func (e *TransferError) Error() string {
 	return fmt.Sprintf("lease of %s can't move to %s: %s", e.Range, e.To, e.Reason)
 }
 
+// votersOf names the nodes whose replicas may vote.
+func votersOf(r *fsm.Range) string {
+	var names []string
+	for _, rep := range r.Voters() {
+		if rep.CanVote() {
+			names = append(names, string(rep.Node))
+		}
+	}
+	slices.Sort(names)
+	return strings.Join(names, ", ")
+}
+
 // Transfer moves a lease to a voter, on the Raft leader. expected 0 takes the present epoch. It returns once the grant
 // is applied here; the new holder starts on its own.
 func (c *Controller) Transfer(ctx context.Context, id vtop.Range, to vtop.NodeName, expected vtop.Epoch) (vtop.Epoch, error) {
@@ -78,16 +92,16 @@ func (c *Controller) Transfer(ctx context.Context, id vtop.Range, to vtop.NodeNa
 	}
 	n, ok := state.Node(to)
 	if !ok {
-		return refuse("no node of that name")
+		return refuse("there is no node of that name")
 	}
 	if _, ok := r.VoterOn(to); !ok {
-		return refuse("it has no voter of that range that is whole")
+		return refuse("it has no replica of that range that votes; the voters are on %s", votersOf(r))
 	}
 	if v := c.cfg.Tracker.Verdict(to); !v.Alive || v.Incarnation != n.Incarnation {
 		return refuse("it is not alive: %s", v.Reason)
 	}
 	if expected != 0 && expected != r.LastEpoch {
-		return refuse("its epoch is %d, expected %d", r.LastEpoch, expected)
+		return refuse("the lease has epoch %d, expected is %d", r.LastEpoch, expected)
 	}
 	if r.Lease.HeldBy(n.Name, n.Incarnation) {
 		return r.Lease.Epoch, nil

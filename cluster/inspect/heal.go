@@ -6,6 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/vtop-log/vtop"
+	"github.com/vtop-log/vtop/cluster/controller"
 	"github.com/vtop-log/vtop/fsm"
 	"github.com/vtop-log/vtop/transport/adminapi"
 )
@@ -44,6 +46,37 @@ func (f *Face) setHeal(ctx context.Context, paused bool, why string) (*adminapi.
 	return f.HealStatus(ctx)
 }
 
+// localHealing is what the Raft leader found in its last look.
+func localHealing(h controller.Healing) *adminapi.LocalHealing {
+	out := &adminapi.LocalHealing{Limit: h.Limit, Stuck: []adminapi.LocalStuck{}}
+	for r, why := range h.Stuck {
+		out.Stuck = append(out.Stuck, adminapi.LocalStuck{TopicID: r.Topic.String(), Range: r.Index, Reason: why})
+	}
+	return out
+}
+
+// healingOf adds what the Raft leader alone knows; where it speaks of a range its word replaces what was found without it.
+func (p *picture) healingOf(out *adminapi.HealStatus) {
+	if p.judge == nil || p.judge.Healing == nil {
+		return
+	}
+	out.Limit = p.judge.Healing.Limit
+	for _, s := range p.judge.Healing.Stuck {
+		id, err := vtop.ParseUUID(s.TopicID)
+		if err != nil {
+			continue
+		}
+		reason := adminapi.Reason{Subject: p.state.RangeName(vtop.Range{Topic: id, Index: s.Range}), Message: s.Reason}
+		out.Stuck = slices.DeleteFunc(out.Stuck, func(r adminapi.Reason) bool {
+			if r.Subject == reason.Subject {
+				reason.Hint = r.Hint
+			}
+			return r.Subject == reason.Subject
+		})
+		out.Stuck = append(out.Stuck, reason)
+	}
+}
+
 func (p *picture) heal() *adminapi.HealStatus {
 	h := p.state.Heal()
 	after := p.node.HealAfter()
@@ -75,6 +108,7 @@ func (p *picture) heal() *adminapi.HealStatus {
 			out.Stuck = append(out.Stuck, p.homeless(n.Name)...)
 		}
 	}
+	p.healingOf(out)
 	slices.SortFunc(out.Stuck, func(a, b adminapi.Reason) int { return cmp.Compare(a.Subject, b.Subject) })
 	return out
 }

@@ -222,7 +222,7 @@ func (f *Face) Lease(ctx context.Context, topic string, index int32) (*adminapi.
 	out := &adminapi.LeaseDetail{
 		Lease: p.lease(t, r), TopicID: t.ID.String(), Incarnation: uint64(r.Lease.Incarnation),
 		Why: r.GrantReason, TimeLeftMS: adminapi.Unknown, ConfigVersion: r.ConfigVersion,
-		Epochs: []adminapi.EpochStart{}, Changes: []adminapi.LeaseChange{},
+		Epochs: []adminapi.EpochStart{},
 	}
 	if r.GrantedAt != 0 {
 		out.Since = time.UnixMilli(r.GrantedAt).UTC()
@@ -238,6 +238,22 @@ func (f *Face) Lease(ctx context.Context, topic string, index int32) (*adminapi.
 			From: int64(l.From), To: int64(l.To), Floor: int64(l.Floor), Epoch: int32(l.Epoch), Kept: string(l.Kept.Node), Reason: l.Reason, At: time.UnixMilli(l.At).UTC(),
 		})
 	}
+	out.Changes = changesOf(r)
+	return out, nil
+}
+
+// changesOf lists the last changes of a lease, newest first, each with where its epoch starts if that is known.
+func changesOf(r *fsm.Range) []adminapi.LeaseChange {
+	starts := map[vtop.Epoch]vtop.Offset{}
+	for _, c := range r.Changes {
+		if start, ok := c.Start(); ok {
+			starts[c.Epoch] = start
+		}
+	}
+	for _, e := range r.Epochs {
+		starts[e.Epoch] = e.Start
+	}
+	out := []adminapi.LeaseChange{}
 	for _, c := range slices.Backward(r.Changes) {
 		change := adminapi.LeaseChange{Epoch: int32(c.Epoch), Holder: string(c.Holder), Why: c.Event.String(), Start: adminapi.Unknown}
 		if c.Reason != "" {
@@ -246,12 +262,12 @@ func (f *Face) Lease(ctx context.Context, topic string, index int32) (*adminapi.
 		if c.At != 0 {
 			change.At = time.UnixMilli(c.At).UTC()
 		}
-		if start, _, _, ok := r.Epochs.Span(c.Epoch); ok {
+		if start, ok := starts[c.Epoch]; ok {
 			change.Start = int64(start)
 		}
-		out.Changes = append(out.Changes, change)
+		out = append(out, change)
 	}
-	return out, nil
+	return out
 }
 
 func rangeNamed(state *fsm.State, topic string, index int32) (*fsm.Topic, *fsm.Range, error) {
@@ -280,7 +296,7 @@ func (f *Face) TransferLease(ctx context.Context, topic string, index int32, to 
 	defer cancel()
 	epoch, err := n.TransferLease(ctx, r.ID, vtop.NodeName(to))
 	if err != nil {
-		return nil, transferRefusal(err)
+		return nil, transferRefusal(err, topic, index)
 	}
 	ticker := time.NewTicker(10 * time.Millisecond)
 	defer ticker.Stop()

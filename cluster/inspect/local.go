@@ -27,7 +27,7 @@ func (f *Face) Local(_ context.Context, topic string) (*adminapi.Local, error) {
 	}
 	out := &adminapi.Local{
 		Node: string(n.Self()), RaftLeader: n.IsRaftLeader(),
-		Pins:     localPins(n),
+		Pins:     localPins(n.Self(), n.State(), n.Pins()),
 		Verdicts: []adminapi.LocalVerdict{}, Stuck: []adminapi.LocalStuck{}, Ranges: []adminapi.LocalRange{}, Problems: []adminapi.Problem{},
 	}
 	state := n.State()
@@ -36,6 +36,9 @@ func (f *Face) Local(_ context.Context, topic string) (*adminapi.Local, error) {
 	}
 	for r, why := range n.Stuck() {
 		out.Stuck = append(out.Stuck, adminapi.LocalStuck{TopicID: r.Topic.String(), Range: r.Index, Reason: why})
+	}
+	if out.RaftLeader {
+		out.Healing = localHealing(n.Healing())
 	}
 	engine, err := n.Engine()
 	if err != nil {

@@ -7,7 +7,9 @@ import (
 	"time"
 
 	"github.com/vtop-log/vtop"
+	"github.com/vtop-log/vtop/cluster/controller"
 	"github.com/vtop-log/vtop/fsm"
+	"github.com/vtop-log/vtop/storage"
 	"github.com/vtop-log/vtop/transport/adminapi"
 )
 
@@ -164,12 +166,29 @@ func TestHeal(t *testing.T) {
 	if h = w.look().heal(); len(h.Stuck) != 1 || h.Stuck[0].Subject != "lines/0" {
 		t.Fatalf("got %+v", h)
 	}
-	must(t, w.SetHeal(context.Background(), true, "moving racks"))
+	if h.Limit != adminapi.Unknown {
+		t.Fatalf("I12: nobody told the limit, it is shown as %d", h.Limit)
+	}
+	// Case: the Raft leader tells. Where it speaks of a range, its word counts, and what to do is kept.
 	p := w.look()
+	p.judge.Healing = localHealing(controller.Healing{Limit: 8, Stuck: map[vtop.Range]string{lines: "n3 was removed; no node can take it"}})
+	if h = p.heal(); h.Limit != 8 || len(h.Stuck) != 1 || h.Stuck[0].Message != "n3 was removed; no node can take it" || h.Stuck[0].Hint == "" {
+		t.Fatalf("got %+v", h)
+	}
+	must(t, w.SetHeal(context.Background(), true, "moving racks"))
+	p = w.look()
 	s := &adminapi.Status{}
 	p.judgeRepairs(s)
 	if h = p.heal(); !h.Paused || h.Why != "moving racks" || len(s.Problems) != 1 || s.Problems[0].Kind != "heal_paused" {
 		t.Fatalf("got %+v, %+v", h, s.Problems)
+	}
+}
+
+func TestLocalPins_TellWhenTheyEnd(t *testing.T) {
+	w := newWorld(t)
+	got := localPins("n1", w.state, []storage.PinInfo{{ID: 3, Range: lines, Job: 5, Files: 2, Bytes: 100, Idle: time.Second, Limit: 2 * time.Minute}})
+	if len(got) != 1 || got[0] != (adminapi.Pin{Node: "n1", Range: "lines/0", ID: 3, Job: 5, Files: 2, Bytes: 100, IdleMS: 1000, LimitMS: 120_000}) {
+		t.Fatalf("got %+v", got)
 	}
 }
 

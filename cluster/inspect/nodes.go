@@ -3,9 +3,11 @@ package inspect
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/vtop-log/vtop"
+	"github.com/vtop-log/vtop/cluster"
 	"github.com/vtop-log/vtop/cluster/meta"
 	"github.com/vtop-log/vtop/fsm"
 	"github.com/vtop-log/vtop/transport/adminapi"
@@ -102,14 +104,14 @@ func (f *Face) Status(ctx context.Context) (*adminapi.Status, error) {
 	c := state.Cluster()
 	leader, _ := n.RaftLeader()
 	s := &adminapi.Status{
-		ClusterID: c.ID.String(), Generation: c.Generation, FeatureLevel: uint32(c.Level), Version: n.Version(), Node: string(n.Self()),
+		ClusterID: clusterID(n), Generation: c.Generation, FeatureLevel: uint32(c.Level), Version: n.Version(), Node: string(n.Self()),
 		Ready: true, RaftLeader: string(leader), RaftTerm: n.RaftTerm(), AppliedIndex: state.Index(), Health: "ok",
 		Problems: []adminapi.Problem{}, Nodes: []adminapi.Node{}, PendingNodes: []adminapi.PendingNode{},
 		LostReplicas: []adminapi.LostReplica{}, StalledDisks: []adminapi.StalledDisk{},
 	}
 	p, err := f.look(ctx, "")
 	if err != nil {
-		s.Ready, s.Reason, s.Health = false, err.Error(), "unavailable"
+		s.Ready, s.Reason, s.Health = false, strings.TrimPrefix(err.Error(), vtop.ErrNotReady.Error()+": "), "unavailable"
 		return s, nil
 	}
 	s.Nodes = p.nodes()
@@ -133,6 +135,14 @@ func (f *Face) Status(ctx context.Context) (*adminapi.Status, error) {
 		s.Health = "degraded"
 	}
 	return s, nil
+}
+
+// clusterID is empty for a node that is in no cluster.
+func clusterID(n *cluster.Node) string {
+	if id, ok := n.ClusterID(); ok {
+		return id.String()
+	}
+	return ""
 }
 
 func (p *picture) judgeNodes(s *adminapi.Status) {

@@ -12,6 +12,7 @@ import (
 	"github.com/vtop-log/vtop/cluster"
 	"github.com/vtop-log/vtop/cluster/meta"
 	"github.com/vtop-log/vtop/fsm"
+	"github.com/vtop-log/vtop/storage"
 	"github.com/vtop-log/vtop/transport"
 	"github.com/vtop-log/vtop/transport/adminapi"
 	"github.com/vtop-log/vtop/transport/peerpb"
@@ -148,12 +149,12 @@ func (f *Face) Pins(ctx context.Context) ([]adminapi.Pin, error) {
 	return out, nil
 }
 
-func localPins(n *cluster.Node) []adminapi.Pin {
+func localPins(self vtop.NodeName, state *fsm.State, pins []storage.PinInfo) []adminapi.Pin {
 	var out []adminapi.Pin
-	for _, p := range n.Pins() {
+	for _, p := range pins {
 		out = append(out, adminapi.Pin{
-			Node: string(n.Self()), Range: n.State().RangeName(p.Range), ID: uint64(p.ID), Job: p.Job, Files: p.Files, Bytes: p.Bytes,
-			IdleMS: p.Idle.Milliseconds(), LimitMS: adminapi.Unknown,
+			Node: string(self), Range: state.RangeName(p.Range), ID: uint64(p.ID), Job: p.Job, Files: p.Files, Bytes: p.Bytes,
+			IdleMS: p.Idle.Milliseconds(), LimitMS: p.Limit.Milliseconds(),
 		})
 	}
 	return out

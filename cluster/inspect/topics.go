@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"strings"
 	"time"
 
 	"github.com/vtop-log/vtop"
@@ -92,10 +93,18 @@ func (f *Face) DeleteTopic(ctx context.Context, name string) error {
 	return refusal(n.DeleteTopic(ctx, t.ID))
 }
 
-func transferRefusal(err error) error {
+// transferRefusal says why a lease did not move, in the same words whether this node is the Raft leader or asked it.
+func transferRefusal(err error, topic string, index int32) error {
 	var refused *controller.TransferError
-	if errors.As(err, &refused) || errors.Is(err, transport.ErrInvalid) {
-		return adminapi.Errorf(adminapi.CodeConflict, "%v", err).WithHint("vtopctl lease show tells which nodes have a voter that is alive and whole")
+	var peer *transport.PeerError
+	var text string
+	switch {
+	case errors.As(err, &refused):
+		text = refused.Error()
+	case errors.As(err, &peer) && errors.Is(peer, transport.ErrInvalid):
+		text = strings.TrimPrefix(peer.Message, transport.ErrInvalid.Error()+": ")
+	default:
+		return refusal(err)
 	}
-	return refusal(err)
+	return adminapi.Errorf(adminapi.CodeConflict, "%s", text).WithHint("vtopctl lease show %s/%d tells which nodes have a voter that is alive and whole", topic, index)
 }

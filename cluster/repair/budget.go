@@ -8,24 +8,26 @@ import (
 // A budget is a rate that yields to clients: additive increase, multiplicative decrease. Pressure is how busy a node is
 // with its clients, 0 to 100, as that node says itself: the own one ten times a second, a source with each answer.
 //
-//	at the beginning              rateFirst, and rateIdle as soon as the node says that it is not under pressure
-//	pressure below pressureLow    the rate doubles each stepTime until pressure was met once, and rises by rateStep
-//	                              after that; only while the rate is what holds the transfer back
+//	at the beginning              rateFirst, and rateIdle as soon as the node says that it has no clients
+//	pressure below pressureLow    nobody is there: the rate doubles each stepTime until pressure was met once, and rises by
+//	                              rateStep after that; only while the rate is what holds the transfer back
+//	between                       clients are there, and well: at most rateShared, to which the rate rises by rateStep
 //	pressure from pressureHigh    the rate falls to rateCut of what really went through, once in cutTime
-//	between, or not known         the rate stays
+//	not known                     the rate stays
 //
 // There is one for the node that receives, and one for each source, since each may be busy for itself. All jobs without
 // a rate of their own share them; the budget goes when the last such job has gone.
 const (
-	pressureLow  = 40
+	pressureLow  = 20
 	pressureHigh = 60
 
-	rateFirst = 32 << 20
-	rateIdle  = 256 << 20
-	rateFloor = 4 << 20
-	rateTop   = 16 << 30
-	rateStep  = 4 << 20
-	rateCut   = 0.6
+	rateFirst  = 32 << 20
+	rateIdle   = 256 << 20
+	rateShared = 40 << 20 // of each node that has clients: they keep their latencies (docs/performance.md)
+	rateFloor  = 4 << 20
+	rateTop    = 16 << 30
+	rateStep   = 4 << 20
+	rateCut    = 0.6
 
 	stepTime = 100 * time.Millisecond
 	cutTime  = 200 * time.Millisecond
@@ -69,22 +71,36 @@ func (b *budget) observe(pressure int) {
 		b.measureLocked(now)
 		b.met, b.cut, b.stepped = true, now, now
 		b.setRate(max(min(b.current(), b.flow)*rateCut, rateFloor))
+	case pressure >= pressureLow && pressure < pressureHigh:
+		b.met = true
+		if b.current() > rateShared {
+			b.setRate(rateShared)
+		}
+		b.stepLocked(now, rateShared)
 	case pressure >= 0 && pressure < pressureLow && !b.met && b.current() < rateIdle:
 		b.setRate(rateIdle)
-	case pressure >= 0 && pressure < pressureLow && now.Sub(b.stepped) >= stepTime:
-		held := b.measureLocked(now)
-		b.stepped = now
-		if !held {
-			return
-		}
-		rate := b.current()
-		if b.met {
-			rate += rateStep
-		} else {
-			rate *= 2
-		}
-		b.setRate(min(rate, rateTop))
+	case pressure >= 0 && pressure < pressureLow:
+		b.stepLocked(now, rateTop)
 	}
+}
+
+// stepLocked raises the rate towards top, once in stepTime, if it is what holds the transfer back.
+func (b *budget) stepLocked(now time.Time, top float64) {
+	if now.Sub(b.stepped) < stepTime {
+		return
+	}
+	held := b.measureLocked(now)
+	b.stepped = now
+	if !held {
+		return
+	}
+	rate := b.current()
+	if b.met {
+		rate += rateStep
+	} else {
+		rate *= 2
+	}
+	b.setRate(min(rate, max(top, b.current())))
 }
 
 // measureLocked measures the flow since the last look, and says whether the rate held it back.

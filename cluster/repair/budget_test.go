@@ -63,13 +63,22 @@ func TestBudget_YieldsToClients(t *testing.T) {
 		}
 		pressure = 50
 		drain(t, b.throttle, 5*time.Second, look)
-		if rate := b.current(); rate != rateFloor {
-			t.Errorf("between the marks the rate went to %.0f", rate)
+		if rate := b.current(); rate != rateShared {
+			t.Errorf("beside clients that are well the rate went to %.0f", rate)
 		}
+		pressure = 90
+		drain(t, b.throttle, 10*time.Second, look)
 		pressure = 10
 		drain(t, b.throttle, time.Second, look)
 		if rate := b.current(); rate < rateFloor+2*rateStep || rate > rateFloor+11*rateStep {
 			t.Errorf("a second after the pressure the rate is %.0f", rate)
+		}
+		// Case: clients come where there were none.
+		drain(t, b.throttle, 20*time.Second, look)
+		pressure = 25
+		look()
+		if rate := b.current(); rate != rateShared {
+			t.Errorf("the first client was met with a rate of %.0f", rate)
 		}
 		// Case: nobody knows.
 		before := b.current()

@@ -237,7 +237,7 @@ func (r *Runner) releasePin(rng vtop.Range, pin pin) {
 	defer cancel()
 	_, err := r.cfg.Peers.ReleasePin(ctx, pin.node, &peerpb.ReleasePinRequest{Range: rangeTo(rng), Pin: pin.id})
 	if err != nil {
-		r.log.Debug("a pin is left to end by itself", "range", rng, "node", pin.node, "pin", pin.id, "error", err)
+		r.log.Debug("a pin is left to end by itself", "range", r.cfg.Machine.State().RangeName(rng), "node", pin.node, "pin", pin.id, "error", err)
 	}
 }
 

@@ -170,5 +170,6 @@ func (x *transfer) refused(src *source, in *incoming, err error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	in.refused[src.node] = clip(err.Error())
+	x.t.p.LastError = clip(fmt.Sprintf("node %q does not give segment %d to %d: %v", src.node, in.Base, in.End, err))
 	x.broadcastLocked()
 }

@@ -53,7 +53,7 @@ func (p *promoter) explainLocked(pr *promotion) {
 	case protocol.StepBelowFloor, protocol.StepConflict:
 		why += "; the rest may be on " + pr.others()
 		if pr.tries == 1 {
-			p.engine.log.Error("range stays unavailable", "range", pr.r, "epoch", pr.lease.Epoch, "why", why)
+			p.engine.log.Error("range stays unavailable", "range", p.engine.name(pr.r), "epoch", pr.lease.Epoch, "why", why)
 		}
 	case protocol.StepWait:
 		for _, a := range pr.choice.Refused {

@@ -62,7 +62,7 @@ func (e *Engine) ReportDamage(ctx context.Context, from transport.Caller, req *p
 	if log == nil || req.GetReplicaId() != 0 && uint64(log.ReplicaID()) != req.GetReplicaId() {
 		return answer(peerpb.DamageVerdict_DAMAGE_VERDICT_UNKNOWN, "replica %d of range %s is not on node %q", req.GetReplicaId(), r, e.self)
 	}
-	e.log.Warn("another node could not verify a segment that it read here", "range", r, "base", req.GetBase(), "chunk", req.GetChunk(),
+	e.log.Warn("another node could not verify a segment that it read here", "range", e.name(r), "base", req.GetBase(), "chunk", req.GetChunk(),
 		"node", from.Name, "reason", clip(req.GetReason()))
 	l, err := e.suspects.add(suspect{r, vtop.Offset(req.GetBase())})
 	if err != nil {

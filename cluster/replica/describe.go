@@ -36,6 +36,9 @@ type ReplicaDescription struct {
 	State, Why string
 }
 
+// name is TOPIC/N for the log, or the topic's id where the metadata does not know it.
+func (e *Engine) name(r vtop.Range) string { return e.machine.State().RangeName(r) }
+
 // Describe tells what this node knows of a range. Only the leader knows its followers; elsewhere the others are unknown.
 func (e *Engine) Describe(r vtop.Range) (Description, error) {
 	rg, ok := e.machine.State().Range(r)

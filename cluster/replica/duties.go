@@ -185,12 +185,15 @@ func (e *Engine) lead(ctx context.Context, st *fsm.State, rg *fsm.Range, ld *lea
 	cfg := topicconfig.Parse(topic.Config)
 	ld.log.SetSegmentBytes(cfg.SegmentBytes)
 	if rolled, err := ld.log.Roll(ld.epoch, time.Now(), cfg.SegmentAge); err != nil {
-		e.log.Debug("roll", "range", ld.r, "error", err)
+		e.log.Debug("roll", "range", e.name(ld.r), "error", err)
 	} else if rolled {
 		ld.kick()
 	}
 	e.register(ctx, st, rg, ld)
-	e.retain(ctx, st, rg, ld, cfg)
+	st = e.machine.State() // what was catalogued just now is subject to retention in this round
+	if rg, ok = st.Range(ld.r); ok {
+		e.retain(ctx, st, rg, ld, cfg)
+	}
 }
 
 // register catalogues closed segments that are committed as a whole. The root is computed under no lock.
@@ -261,7 +264,7 @@ func (e *Engine) duty(ctx context.Context, ld *leadership, cmd fsm.Command) bool
 		err = out.Err()
 	}
 	if err != nil && ld.ctx.Err() == nil {
-		e.log.Debug("duty", "command", cmd.Op(), "range", ld.r, "error", err)
+		e.log.Debug("duty", "command", cmd.Op(), "range", e.name(ld.r), "error", err)
 	}
 	return err == nil
 }

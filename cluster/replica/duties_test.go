@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -192,6 +193,31 @@ func TestDeleteRecords(t *testing.T) {
 	c.kill("b")
 	c.start("b")
 	c.awaitSame("a", r)
+}
+
+// E4: a replica that the metadata does not know, of a topic that nobody deleted, is set aside with all its bytes and never deleted.
+func TestStart_SetsAsideWhatNobodyDeleted(t *testing.T) {
+	c := newCluster(t, 3, 1, withCrashFS())
+	r := c.r(0)
+	c.lead("a", r)
+	c.nodes["a"].mustProduce(r, "x")
+	c.awaitSame("a", r)
+	stranger := vtop.Range{Topic: uuid()}
+	if _, err := c.nodes["b"].store.Create(stranger, 7, 0); err != nil {
+		t.Fatal(err)
+	}
+	c.kill("b")
+	b := c.start("b")
+	c.await("the stranger to leave", func() bool { return b.store.Get(stranger) == nil })
+	c.awaitSame("a", r)
+	kept, err := c.fs["b"].ReadDir(filepath.Join(c.dirs["b"], "aside"))
+	if err != nil || len(kept) != 2 || !strings.HasPrefix(kept[0], stranger.Topic.String()) {
+		t.Fatalf("aside holds %q: %v", kept, err)
+	}
+	files, err := c.fs["b"].ReadDir(filepath.Join(c.dirs["b"], "aside", kept[0]))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("set aside without its files: %q %v", files, err)
+	}
 }
 
 func TestTopicDeletion_TakesTheDirectoriesAway(t *testing.T) {

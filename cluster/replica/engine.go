@@ -333,7 +333,7 @@ func (s *slot) stopLeading(cause error) {
 	s.tell(ld.epoch, ld.highWatermark())
 	s.become(RoleIdle, cause.Error())
 	ld.stop(cause)
-	s.engine.log.Info("no longer leading", "range", s.r, "epoch", ld.epoch, "cause", cause)
+	s.engine.log.Info("no longer leading", "range", s.engine.name(s.r), "epoch", ld.epoch, "cause", cause)
 }
 
 // stopFollowing ends the link to the leader if there is one.
@@ -359,7 +359,7 @@ func (e *Engine) giveUp(s *slot, epoch vtop.Epoch, cause error) {
 // failed is told that the disk failed under a log: its epoch ends, and the log is read anew before anything else.
 func (e *Engine) failed(s *slot, err error) {
 	e.metrics.storageFailures.Add(1)
-	e.log.Error("storage failed under a range", "range", s.r, "error", err)
+	e.log.Error("storage failed under a range", "range", e.name(s.r), "error", err)
 	s.touched()
 	if ld := s.leading.Load(); ld != nil {
 		e.giveUp(s, ld.epoch, err)

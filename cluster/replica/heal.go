@@ -267,9 +267,9 @@ func (e *Engine) heal(ctx context.Context, rg *fsm.Range, change fsm.ReplicaChan
 	defer cancel()
 	added, err := e.ChangeReplicas(ctx, rg.ID, change, node, id)
 	if err != nil {
-		e.log.Debug("heal", "range", rg.ID, "change", change, "node", node, "replica", id, "error", err)
+		e.log.Debug("heal", "range", e.name(rg.ID), "change", change, "node", node, "replica", id, "error", err)
 		return
 	}
-	e.log.Info("heal", "range", rg.ID, "change", change, "node", node, "replica", max(id, added))
+	e.log.Info("heal", "range", e.name(rg.ID), "change", change, "node", node, "replica", max(id, added))
 	_ = e.ReportFloors(ctx) // the next change waits for the quorum position of this one
 }

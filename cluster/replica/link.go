@@ -136,7 +136,7 @@ func (e *Engine) reset(ctx context.Context, s *slot, rg *fsm.Range, log *storage
 		return fmt.Errorf("reset to %d: %w", m.SegmentBase, err)
 	}
 	e.metrics.resets.Add(1)
-	e.log.Warn("log began anew: it ended below the log start", "range", s.r, "ended_at", was, "log_start", rg.LogStart,
+	e.log.Warn("log began anew: it ended below the log start", "range", e.name(s.r), "ended_at", was, "log_start", rg.LogStart,
 		"begins_at", m.SegmentBase, "epoch", rg.Lease.Epoch)
 	return nil
 }

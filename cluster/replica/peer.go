@@ -305,7 +305,7 @@ func (p *peer) followed(m *peerpb.FollowOK) {
 		err = f.ld.fits(end, durable, runs)
 	}
 	if err != nil {
-		p.log.Error("replica does not fit the leader's log", "range", f.ld.r, "replica", f.replica, "error", err)
+		p.log.Error("replica does not fit the leader's log", "range", p.engine.name(f.ld.r), "replica", f.replica, "error", err)
 		p.pauseLocked(f, err)
 		p.mu.Unlock()
 		return
@@ -344,7 +344,7 @@ func (p *peer) refused(m *peerpb.Refuse) {
 		return
 	}
 	if f.refusals == 0 {
-		p.log.Info("replica refuses to follow", "range", f.ld.r, "replica", f.replica, "epoch", f.ld.epoch, "error", err)
+		p.log.Info("replica refuses to follow", "range", p.engine.name(f.ld.r), "replica", f.replica, "epoch", f.ld.epoch, "error", err)
 	}
 	p.pauseLocked(f, err)
 	p.signal() // its bytes are no longer in flight

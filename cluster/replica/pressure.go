@@ -12,6 +12,10 @@ const (
 	pressureFull = 50 * time.Millisecond
 	// pressureAge is how long one look at it is good for.
 	pressureAge = 20 * time.Millisecond
+	// pressureActive is what a node says at least that wrote something for clients within the last activeTime, here or for a
+	// leader elsewhere.
+	pressureActive = 25
+	activeTime     = time.Second
 )
 
 // pressure is the last look at how busy the node is with its clients.
@@ -21,6 +25,9 @@ type pressure struct {
 	last int
 	// behind are the logs that had something undurable at the last look, with their durable ends and since when.
 	behind map[vtop.Range]backlog
+	// written is the sum of the durable ends of all logs at the last look, moved when it changed last.
+	written vtop.Offset
+	moved   time.Time
 }
 
 type backlog struct {
@@ -29,7 +36,8 @@ type backlog struct {
 }
 
 // Pressure says how busy this node is with its clients, from 0 to 100: how long, in parts of 50 ms, the oldest batch waits for
-// its acknowledgement, or a follower's log for the disk. Transfers read it and yield. A store that takes no writes is 100.
+// its acknowledgement, or a follower's log for the disk; and at least 25 while there are clients at all. Transfers read it and
+// yield. A store that takes no writes is 100.
 func (e *Engine) Pressure() int {
 	p := &e.pressure
 	p.mu.Lock()
@@ -39,6 +47,7 @@ func (e *Engine) Pressure() int {
 		return p.last
 	}
 	var oldest time.Duration
+	var written vtop.Offset
 	behind := make(map[vtop.Range]backlog)
 	for _, s := range e.allSlots() {
 		if ld := s.leading.Load(); ld != nil {
@@ -48,7 +57,9 @@ func (e *Engine) Pressure() int {
 		if log == nil {
 			continue
 		}
-		if end, durable, _ := log.Position(); durable < end {
+		end, durable, _ := log.Position()
+		written += durable
+		if durable < end {
 			was, known := p.behind[s.r]
 			if !known || was.durable != durable {
 				was = backlog{durable, now}
@@ -57,8 +68,14 @@ func (e *Engine) Pressure() int {
 			oldest = max(oldest, now.Sub(was.since))
 		}
 	}
-	p.at, p.behind = now, behind
+	if written != p.written && now.Sub(p.at) < activeTime { // else nobody knows when
+		p.moved = now
+	}
+	p.at, p.behind, p.written = now, behind, written
 	p.last = int(min(100*oldest/pressureFull, 100))
+	if !p.moved.IsZero() && now.Sub(p.moved) < activeTime {
+		p.last = max(p.last, pressureActive)
+	}
 	if e.store.Admits() != nil {
 		p.last = 100
 	}

@@ -46,6 +46,9 @@ func TestEngine_RefusesWhereItDoesNotLead(t *testing.T) {
 	if _, err := a.engine.EndOffset(r, AnyEpoch); !errors.Is(err, vtop.ErrNotLeader) {
 		t.Fatalf("I7: serves after its deadline: %v", err)
 	}
+	if _, err := a.engine.Fetch(r, FetchSpec{MaxBytes: 100, ClientEpoch: -1, LastFetchedEpoch: -1}, nil); !errors.Is(err, vtop.ErrNotLeader) {
+		t.Fatalf("I7: serves reads after its deadline: %v", err)
+	}
 	if res := a.produce(r, "y"); !errors.Is(res.Err, vtop.ErrNotLeader) {
 		t.Fatalf("admits after its deadline: %v", res.Err)
 	}

@@ -81,7 +81,7 @@ func (e *Engine) SealTail(ctx context.Context, _ transport.Caller, req *peerpb.S
 	if old := storage.PinID(req.GetPin()); old != 0 && old != pin.id {
 		e.unpin(old)
 	}
-	e.log.Info("tail sealed", "range", r, "epoch", ld.epoch, "end", closed.End, "records", closed.Records, "job", req.GetJob(), "pin", snapshot.GetPin())
+	e.log.Info("tail sealed", "range", e.name(r), "epoch", ld.epoch, "end", closed.End, "records", closed.Records, "job", req.GetJob(), "pin", snapshot.GetPin())
 	return &peerpb.SealTailResponse{SealedEnd: int64(closed.End), RecordsSealed: closed.Records, Snapshot: snapshot}, nil
 }
 

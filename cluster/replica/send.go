@@ -126,7 +126,7 @@ func (p *peer) unreadable(stream *transport.Stream, f *flow, err error) (int, er
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if f.state == flowLive {
-		p.log.Warn("cannot read for a replica that is behind", "range", f.ld.r, "at", f.next, "error", err)
+		p.log.Warn("cannot read for a replica that is behind", "range", p.engine.name(f.ld.r), "at", f.next, "error", err)
 		p.pauseLocked(f, err)
 	}
 	return 0, nil

@@ -212,7 +212,7 @@ func (s *session) append(a transport.Append, batches []byte) {
 		return
 	}
 	if errors.Is(err, vtop.ErrCorruptBatch) {
-		s.engine.log.Error("the leader sent a batch that does not hold", "range", f.r, "from", s.from.Name, "error", err)
+		s.engine.log.Error("the leader sent a batch that does not hold", "range", s.engine.name(f.r), "from", s.from.Name, "error", err)
 	}
 	s.engine.unfollow(f, err)
 }

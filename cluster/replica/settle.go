@@ -72,10 +72,10 @@ func (e *Engine) clear(s *slot, st *fsm.State) {
 			err = e.store.SetAside(s.r, "the metadata names no replica of it on this node")
 		}
 		if err != nil {
-			e.log.Error("cannot take a replica away", "range", s.r, "error", err)
+			e.log.Error("cannot take a replica away", "range", e.name(s.r), "error", err)
 			return
 		}
-		e.log.Info("replica taken away", "range", s.r, "deleted", st.Deleted(s.r.Topic))
+		e.log.Info("replica taken away", "range", e.name(s.r), "deleted", st.Deleted(s.r.Topic))
 	}
 	e.slotsMu.Lock()
 	delete(e.slots, s.r)
@@ -167,7 +167,7 @@ func (e *Engine) makeRoom(s *slot, mine fsm.Replica, found *storage.Log) error {
 		s.become(RoleFailed, err.Error())
 		return fmt.Errorf("set range %s aside: %w", s.r, err)
 	}
-	e.log.Info("replica set aside", "range", s.r, "why", why)
+	e.log.Info("replica set aside", "range", e.name(s.r), "why", why)
 	return nil
 }
 
@@ -208,7 +208,7 @@ func (e *Engine) reopen(s *slot, rg *fsm.Range, mine fsm.Replica, log *storage.L
 		e.again(s, err)
 		return err
 	}
-	e.log.Info("log read anew after a storage failure", "range", s.r, "end", log.End(), "floor", rg.Floor)
+	e.log.Info("log read anew after a storage failure", "range", e.name(s.r), "end", log.End(), "floor", rg.Floor)
 	s.become(RoleIdle, "read anew after a storage failure")
 	return nil
 }
@@ -221,7 +221,7 @@ func (e *Engine) again(s *slot, cause error) {
 			e.slow.add(s.r)
 		}
 	})
-	e.log.Debug("slow step is tried again", "range", s.r, "cause", cause)
+	e.log.Debug("slow step is tried again", "range", e.name(s.r), "cause", cause)
 }
 
 // lose says, here and to the metadata, that the replica may have forgotten (I10). It returns the error that answers for
@@ -234,7 +234,7 @@ func (e *Engine) lose(s *slot, mine fsm.Replica, why string) error {
 	s.mu.Unlock()
 	if news {
 		e.log.Error("replica may have forgotten what it held: it does not vote, and is to be repaired",
-			"range", s.r, "replica", mine.ID, "why", why)
+			"range", e.name(s.r), "replica", mine.ID, "why", why)
 		e.handIn.lost(fsm.LostReplica{Range: s.r, ReplicaID: mine.ID}, why)
 	}
 	return fmt.Errorf("%w: range %s replica %d: %s", vtop.ErrReplicaLost, s.r, mine.ID, why)
@@ -247,7 +247,7 @@ func (e *Engine) followLogStart(s *slot, rg *fsm.Range, log *storage.Log) {
 	}
 	moved := rg.LogStart > log.Start()
 	if err := log.SetLogStart(rg.LogStart); err != nil {
-		e.log.Warn("cannot move the log start", "range", s.r, "to", rg.LogStart, "error", err)
+		e.log.Warn("cannot move the log start", "range", e.name(s.r), "to", rg.LogStart, "error", err)
 		return
 	}
 	if moved {

@@ -104,7 +104,7 @@ func (s *slot) become(role Role, why string) {
 
 func (s *slot) becomeLocked(role Role, why string) {
 	if s.role != role {
-		s.engine.log.Debug("role", "range", s.r, "from", s.role, "to", role, "why", why)
+		s.engine.log.Debug("role", "range", s.engine.name(s.r), "from", s.role, "to", role, "why", why)
 	}
 	s.role, s.why = role, why
 }
@@ -175,7 +175,7 @@ func (s *slot) quarantine(why string) error {
 	s.becomeLocked(RoleLost, "quarantined: "+why)
 	s.mu.Unlock()
 	if news {
-		s.engine.log.Error("log contradicts the metadata: quarantined, nothing is cut; see docs/operations.md", "range", s.r, "why", why)
+		s.engine.log.Error("log contradicts the metadata: quarantined, nothing is cut; see docs/operations.md", "range", s.engine.name(s.r), "why", why)
 	}
 	return &storage.QuarantineError{Range: s.r, Reason: why}
 }

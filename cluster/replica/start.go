@@ -93,7 +93,7 @@ func (p *promoter) fetchMissing(pr *promotion) {
 	}
 	end, durable, runs := log.Position()
 	if err == nil {
-		p.engine.log.Info("fetched the rest of the longest log", "range", pr.r, "epoch", pr.lease.Epoch, "from", from, "to", durable, "took", time.Since(began))
+		p.engine.log.Info("fetched the rest of the longest log", "range", p.engine.name(pr.r), "epoch", pr.lease.Epoch, "from", from, "to", durable, "took", time.Since(began))
 	}
 	p.mu.Lock()
 	own := answerOf(pr.self, pr.lease.Epoch, promised{end: durable, logEnd: end, runs: runs})
@@ -150,7 +150,7 @@ func (p *promoter) fetchFrom(ctx context.Context, pr *promotion, source vtop.Rep
 func (p *promoter) renew(pr *promotion) {
 	e := p.engine
 	minimum := pr.choice.Minimum
-	e.log.Warn("a voter has promised a higher epoch: asking for a grant above it", "range", pr.r, "epoch", pr.lease.Epoch, "promised", minimum)
+	e.log.Warn("a voter has promised a higher epoch: asking for a grant above it", "range", e.name(pr.r), "epoch", pr.lease.Epoch, "promised", minimum)
 	ctx, cancel := context.WithTimeout(pr.ctx, 5*time.Second)
 	defer cancel()
 	_, err := e.cfg.Propose(ctx, &fsm.GrantLeases{At: e.cfg.Now().UnixMilli(), Items: []fsm.Grant{{

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -42,14 +43,29 @@ func (o *options) identity() (*tlsid.Identity, error) {
 func (o *options) endpoints() ([]string, error) {
 	var out []string
 	for _, e := range strings.Split(o.endpoint, ",") {
-		if e = strings.TrimSpace(e); e != "" && !slices.Contains(out, e) {
+		if e = strings.TrimSpace(e); e == "" {
+			continue
+		}
+		if e = withPort(e); !slices.Contains(out, e) {
 			out = append(out, e)
 		}
 	}
 	if len(out) == 0 {
-		return nil, usagef("--endpoint %q names no endpoint: want HOST:PORT, or several with commas between them", o.endpoint)
+		return nil, usagef("--endpoint %q names no endpoint: want HOST or HOST:PORT, or several with commas between them", o.endpoint)
 	}
 	return out, nil
+}
+
+// withPort adds the admin port's default to a host that has none.
+func withPort(endpoint string) string {
+	host := endpoint
+	if strings.HasPrefix(host, "[") && strings.HasSuffix(host, "]") {
+		host = host[1 : len(host)-1]
+	}
+	if _, err := netip.ParseAddr(host); err == nil || !strings.Contains(endpoint, ":") {
+		return net.JoinHostPort(host, defaultPort)
+	}
+	return endpoint
 }
 
 // client speaks to the first endpoint that accepts a connection; with one endpoint it connects nothing yet.
@@ -138,7 +154,7 @@ func ask[T any](ctx context.Context, f *fleet, limit time.Duration, call func(co
 
 // elsewhere reports whether another node may answer what this one did not.
 func elsewhere(err error) bool {
-	return errors.Is(err, context.DeadlineExceeded) || hasCode(err, adminapi.CodeUnreachable, adminapi.CodeNotReady, adminapi.CodeUnavailable, adminapi.CodeTimeout)
+	return errors.Is(err, context.DeadlineExceeded) || hasCode(err, adminapi.CodeUnreachable, adminapi.CodeCertificate, adminapi.CodeNotReady, adminapi.CodeUnavailable, adminapi.CodeTimeout)
 }
 
 func hasCode(err error, codes ...adminapi.Code) bool {

@@ -60,6 +60,9 @@ func drawHeal(w io.Writer, s *adminapi.HealStatus) {
 			most = fmt.Sprintf(" of at most %d", s.Limit)
 		}
 		fmt.Fprintf(w, "healing: a node gone for %s is replaced; %d%s repairs under way\n", milliseconds(s.AfterMS), s.Running, most)
+		if s.Limit < 0 {
+			fmt.Fprintln(w, "the Raft leader did not answer: what holds healing up, and its limit, are not known")
+		}
 	}
 	for _, g := range s.Gone {
 		due := "due now"

@@ -24,7 +24,8 @@ const (
 	exitRefused     = 3 // refused, or a segment is damaged
 	exitInterrupted = 130
 	envEndpoint     = "VTOP_ENDPOINT"
-	defaultEndpoint = "127.0.0.1:9642"
+	defaultPort     = "9642"
+	defaultEndpoint = "127.0.0.1:" + defaultPort
 )
 
 // exitError carries an exit code beside its text.
@@ -68,7 +69,7 @@ func exitCode(err error) int {
 		switch refusal.Code {
 		case adminapi.CodeInvalid, adminapi.CodeUnreachable:
 			return exitUsage
-		case adminapi.CodeNotAllowed, adminapi.CodeConflict, adminapi.CodeFenced, adminapi.CodeNeverWritten, adminapi.CodeNoSource:
+		case adminapi.CodeNotAllowed, adminapi.CodeCertificate, adminapi.CodeConflict, adminapi.CodeFenced, adminapi.CodeNeverWritten, adminapi.CodeNoSource:
 			return exitRefused
 		}
 		return exitFailed
@@ -107,7 +108,7 @@ Exit codes: 0 done, 1 failed, 2 wrong usage or no answer, 3 refused or damaged.`
 		SilenceErrors: true,
 	}
 	f := cmd.PersistentFlags()
-	f.StringVar(&o.endpoint, "endpoint", envOr(envEndpoint, defaultEndpoint), "admin address of any node; several with commas")
+	f.StringVar(&o.endpoint, "endpoint", envOr(envEndpoint, defaultEndpoint), "admin address of any node, its port if it is not 9642; several with commas")
 	f.StringVarP(&o.output, "output", "o", "table", "table or json")
 	f.StringVar(&o.tls.Cert, "tls-cert", os.Getenv("VTOP_TLS_CERT"), "certificate of the operator (vtopctl cert issue --operator)")
 	f.StringVar(&o.tls.Key, "tls-key", os.Getenv("VTOP_TLS_KEY"), "key of --tls-cert")

@@ -1,12 +1,16 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"log"
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -16,6 +20,8 @@ import (
 	"github.com/vtop-log/vtop"
 	"github.com/vtop-log/vtop/batch"
 	"github.com/vtop-log/vtop/storage/manifest"
+	"github.com/vtop-log/vtop/transport/adminapi"
+	"github.com/vtop-log/vtop/transport/tlsid"
 )
 
 func TestMain(m *testing.M) {
@@ -33,6 +39,7 @@ func TestScripts(t *testing.T) {
 			"json":        cmdJSON,
 			"interrupt":   cmdInterrupt,
 			"killnodes":   cmdKillNodes,
+			"tlsnode":     cmdTLSNode,
 		},
 		Setup: func(env *testscript.Env) error {
 			l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -106,6 +113,22 @@ func cmdInterrupt(ts *testscript.TestScript, _ bool, args []string) {
 // killnodes ends both nodes once somebody waits for a job.
 func cmdKillNodes(ts *testscript.TestScript, _ bool, _ []string) {
 	ts.Value(clusterKey{}).(*fakeCluster).killWhenLookedAt()
+}
+
+// tlsnode DIR NAME starts a node that speaks TLS with the certificate NAME of vtopctl cert, and sets $TLS to its address.
+func cmdTLSNode(ts *testscript.TestScript, _ bool, args []string) {
+	dir := ts.MkAbs(args[0])
+	id, err := tlsid.Load(tlsid.Files{Cert: filepath.Join(dir, args[1]+".crt"), Key: filepath.Join(dir, args[1]+".key"), CA: filepath.Join(dir, "ca.crt")})
+	ts.Check(err)
+	f := ts.Value(clusterKey{}).(*fakeCluster)
+	l, err := adminapi.Listen("127.0.0.1:0", id, adminapi.NewServer(&fakeNode{f, 0}, adminapi.Hooks{}), log.New(io.Discard, "", 0))
+	ts.Check(err)
+	ts.Defer(func() {
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		_ = l.Close(ctx)
+	})
+	ts.Setenv("TLS", l.Addr().String())
 }
 
 // exits CODE vtopctl ARGS... runs the tool and wants that exit code.

@@ -15,7 +15,7 @@ func statusCommand(o *options) *cobra.Command {
 		Use:   "status",
 		Short: "What is well and what is not",
 		Long: `Shows the cluster as the answering node sees it: its nodes, its ranges, and every problem with what to do.
-Exit code 0 if all is well or only degraded, 1 if some range takes no writes.`,
+Exit code 0 if all is well or only degraded, 1 if some range takes no writes or the node is in no cluster yet.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := o.client()
@@ -29,21 +29,35 @@ Exit code 0 if all is well or only degraded, 1 if some range takes no writes.`,
 			if err := o.print(cmd, s, func(w io.Writer) { drawStatus(w, s) }); err != nil {
 				return err
 			}
-			if s.Health == "unavailable" {
-				return &exitError{exitFailed, fmt.Errorf("%d of %d ranges take no writes", s.Counts.Ranges-s.Counts.RangesServing, s.Counts.Ranges)}
-			}
-			return nil
+			return judge(s)
 		},
 	}
 }
 
-func drawStatus(w io.Writer, s *adminapi.Status) {
-	fmt.Fprintf(w, "cluster %s, generation %d, feature level %d\n", s.ClusterID, s.Generation, s.FeatureLevel)
-	fmt.Fprintf(w, "health  %s", s.Health)
-	if !s.Ready {
-		fmt.Fprintf(w, " (node %s is not ready: %s)", s.Node, s.Reason)
+// judge is nil if every range takes writes, as far as the node can tell.
+func judge(s *adminapi.Status) error {
+	switch {
+	case s.ClusterID == "":
+		return &exitError{exitFailed, fmt.Errorf("node %s is in no cluster yet", s.Node)}
+	case !s.Ready:
+		return &exitError{exitFailed, fmt.Errorf("node %s is not ready: what the cluster is doing is not known here", s.Node)}
+	case s.Health == "unavailable":
+		return &exitError{exitFailed, fmt.Errorf("%d of %d ranges take no writes", s.Counts.Ranges-s.Counts.RangesServing, s.Counts.Ranges)}
 	}
-	fmt.Fprintf(w, "\nraft    leader %s, applied index %d on %s\n", orDash(s.RaftLeader), s.AppliedIndex, s.Node)
+	return nil
+}
+
+func drawStatus(w io.Writer, s *adminapi.Status) {
+	if s.ClusterID == "" {
+		fmt.Fprintf(w, "node    %s, in no cluster yet\nwaits   %s\n", s.Node, orDash(s.Reason))
+		return
+	}
+	if !s.Ready {
+		fmt.Fprintf(w, "cluster %s\nnode    %s, not ready: it can't tell of the others\nwaits   %s\n", s.ClusterID, s.Node, orDash(s.Reason))
+		return
+	}
+	fmt.Fprintf(w, "cluster %s, generation %d, feature level %d\n", s.ClusterID, s.Generation, s.FeatureLevel)
+	fmt.Fprintf(w, "health  %s\nraft    leader %s, applied index %d on %s\n", s.Health, orDash(s.RaftLeader), s.AppliedIndex, s.Node)
 	fmt.Fprintf(w, "nodes   %d of %d alive\n", s.Counts.NodesAlive, s.Counts.Nodes)
 	fmt.Fprintf(w, "ranges  %d in %d topics: %d serving, %d promoting, %d unavailable\n\n",
 		s.Counts.Ranges, s.Counts.Topics, s.Counts.RangesServing, s.Counts.RangesPromoting, s.Counts.RangesUnavailable)

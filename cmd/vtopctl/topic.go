@@ -124,8 +124,11 @@ func topicDeleteCommand(o *options) *cobra.Command {
 			if err := c.DeleteTopic(cmd.Context(), args[0]); err != nil {
 				return err
 			}
-			fmt.Fprintf(cmd.OutOrStdout(), "topic %s deleted\n", args[0])
-			return nil
+			gone := struct {
+				Name    string `json:"name"`
+				Deleted bool   `json:"deleted"`
+			}{args[0], true}
+			return o.print(cmd, gone, func(w io.Writer) { fmt.Fprintf(w, "topic %s deleted\n", args[0]) })
 		},
 	}
 }

@@ -26,3 +26,14 @@ func fdatasync(f *os.File) error {
 	}
 	return serr
 }
+
+// startWriteBack is sync_file_range(2) with SYNC_FILE_RANGE_WRITE. Its errors are those of the sync to come.
+func (f osFile) startWriteBack(off, n int64) {
+	conn, err := f.SyscallConn()
+	if err != nil {
+		return
+	}
+	_ = conn.Control(func(fd uintptr) {
+		_ = unix.SyncFileRange(int(fd), off, n, unix.SYNC_FILE_RANGE_WRITE)
+	})
+}

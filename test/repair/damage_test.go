@@ -142,8 +142,8 @@ func healedInPlace(t *testing.T, c *harness.Cluster, victim *harness.Node, bad s
 }
 
 // I9: a source's segments rot before they are copied. A source reads what it sends against its manifest, so it finds that
-// by itself and refuses them; if it sent them, it would be named and dropped. Either way the repair ends whole from the
-// other sources, and this one heals.
+// by itself, refuses them and mends itself; if it sent them, it would be named and dropped. It is the only source that the
+// repair may use, so that it is asked for all of them, and the repair ends whole once it has healed.
 func TestDamage_SourceThatRotsIsDroppedAndHeals(t *testing.T) {
 	c, spare := withSpare(t, harness.Options{Flags: []string{"--scrub-rate", "0"}}, 1, smallSegments...)
 	acks := fill(t, c, 1, 16*mib, 4096, 1)
@@ -151,14 +151,14 @@ func TestDamage_SourceThatRotsIsDroppedAndHeals(t *testing.T) {
 	has := replicasOf(t, c, 0)
 	leader, source, replaced := has[0], has[1], has[2]
 	segments := sealed(t, c, 0, source, 14)
-	run := leader.StartRepair("ledger/0", "--node", spare.Name, "--replace", replaced.Name, "--max-rate", "3MiB/s")
+	run := leader.StartRepair("ledger/0", "--node", spare.Name, "--replace", replaced.Name, "--source", source.Name, "--max-rate", "3MiB/s")
 	waitStep(t, c, 30*time.Second, transferring(spare))
 	var rotten []string
-	for _, path := range segments[8:] { // not copied yet, and more than one, so that some of them are asked of this source
+	for _, path := range segments[8:] { // not copied yet
 		flip(t, path)
 		rotten = append(rotten, path)
 	}
-	job, stderr, code := run.Wait(90 * time.Second)
+	job, stderr, code := run.Wait(180 * time.Second)
 	mustBeWhole(t, job, stderr, code)
 	notBelieved(t, c, job, source)
 	if n, err := harness.CompareSealed(c.RangeDir("ledger", 0, leader), c.RangeDir("ledger", 0, spare), job.SealedEnd); err != nil || n == 0 {

@@ -4,6 +4,7 @@ package repair
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -16,16 +17,15 @@ const (
 	// manyRepairs is how many replicas move under retention, over manyRanges ranges.
 	manyRepairs = 50
 	manyRanges  = 5
-	// manyPerSecond is 16 MB/s: each range gets several times of what it keeps in each second, and two cores still carry four
-	// nodes.
-	manyPerSecond = 4000
+	// manyRate is a rate of their own: by default they would yield to a producer that takes all there is.
+	manyRate = "200MB/s"
 )
 
-// F1, F2: retention keeps less than a tail was, a producer writes several times that in a second, and fifty repairs run: each seals,
-// and reaches what it sealed. What a seal pinned is delivered, whatever retention removes meanwhile.
+// F1, F2: retention keeps less than a tail was, a producer writes at full speed, and fifty repairs run: each seals, and reaches
+// what it sealed. What a seal pinned is delivered, whatever retention removes meanwhile.
 func TestRetention_FiftyRepairsReachTheSealedEnd(t *testing.T) {
 	c, _ := withSpare(t, harness.Options{}, manyRanges, append([]string{"--config", "retention.bytes=1048576"}, smallSegments...)...)
-	ledger := harness.StartLedger(t, c.Bootstrap(), "ledger", harness.LedgerOptions{Ranges: manyRanges, Size: 4096, InFlight: 256, PerSecond: manyPerSecond})
+	ledger := harness.StartLedger(t, c.Bootstrap(), "ledger", harness.LedgerOptions{Ranges: manyRanges, Size: 4096, InFlight: 256, PerSecond: harness.Unbounded})
 	ledger.WaitMore(4*manyRanges*mib/4096, 60*time.Second)
 	began, copied := time.Now(), int64(0)
 	for round := range manyRepairs / manyRanges {
@@ -33,7 +33,7 @@ func TestRetention_FiftyRepairsReachTheSealedEnd(t *testing.T) {
 		for i := range int32(manyRanges) {
 			dest, has := without(t, c, i), replicasOf(t, c, i)
 			replaced := has[1+(round+int(i))%2]
-			runs = append(runs, running(t, c).StartRepair(rangeName(i), "--node", dest.Name, "--replace", replaced.Name, "--seal-tail"))
+			runs = append(runs, running(t, c).StartRepair(rangeName(i), "--node", dest.Name, "--replace", replaced.Name, "--seal-tail", "--max-rate", manyRate))
 		}
 		for i, run := range runs {
 			job, stderr, code := run.Wait(90 * time.Second)
@@ -48,7 +48,7 @@ func TestRetention_FiftyRepairsReachTheSealedEnd(t *testing.T) {
 	}
 	t.Logf("%d repairs in %s, %d MiB copied, %d records written meanwhile", manyRepairs, time.Since(began).Round(time.Second), copied/mib, ledger.Count())
 	acks := ledger.Stop(60 * time.Second)
-	leases := c.WaitCaughtUp("ledger", 60*time.Second)
+	leases := retentionRests(t, c)
 	starts, ends := map[int32]int64{}, map[int32]int64{}
 	for _, l := range leases {
 		starts[l.Range], ends[l.Range] = l.LogStart, l.HighWatermark
@@ -69,6 +69,31 @@ func TestRetention_FiftyRepairsReachTheSealedEnd(t *testing.T) {
 		t.Error(err)
 	}
 	noPins(t, c, 30*time.Second)
+}
+
+// retentionRests waits until all replicas have all there is, and the log starts stay where they are, so that what is read next is
+// what was looked at.
+func retentionRests(t *testing.T, c *harness.Cluster) (leases []harness.Lease) {
+	t.Helper()
+	const looks = 4 // longer than a round of the duties
+	var before []int64
+	still := 0
+	c.Eventually(60*time.Second, "retention to rest", func() error {
+		leases = c.WaitCaughtUp("ledger", 60*time.Second)
+		var starts []int64
+		for _, l := range leases {
+			starts = append(starts, l.LogStart)
+		}
+		if still++; !slices.Equal(starts, before) {
+			before, still = starts, 0
+		}
+		if still < looks {
+			time.Sleep(time.Second)
+			return fmt.Errorf("log starts are %v", starts)
+		}
+		return nil
+	})
+	return leases
 }
 
 // noPins waits until no node holds anything for a transfer, and no removed file open.

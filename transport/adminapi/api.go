@@ -38,6 +38,8 @@ const (
 	CodeUnavailable Code = "unavailable"
 	// CodeUnreachable is the client's own: no node answered, or not as a node would.
 	CodeUnreachable Code = "unreachable"
+	// CodeCertificate is the client's own, too: one end does not take the other's certificate.
+	CodeCertificate Code = "certificate"
 	CodeTimeout     Code = "timeout"
 	CodeNotAllowed  Code = "not_allowed"
 	// CodeFenced: the lease moved, or the epoch is not the lease's.
@@ -59,6 +61,7 @@ var statusOf = map[Code]int{
 	CodeNotReady:    http.StatusServiceUnavailable,
 	CodeUnavailable: http.StatusServiceUnavailable,
 	CodeUnreachable: http.StatusBadGateway,
+	CodeCertificate: http.StatusForbidden,
 	CodeTimeout:     http.StatusGatewayTimeout,
 	CodeNotAllowed:  http.StatusForbidden,
 

@@ -3,7 +3,6 @@ package adminapi
 import (
 	"bytes"
 	"context"
-	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -21,10 +20,12 @@ import (
 const maxAnswer = 256 << 20
 
 // Client calls the admin port of one node. Errors of the node are *Error; a node that cannot be reached gives
-// an *Error with CodeUnreachable. It is safe for concurrent use.
+// an *Error with CodeUnreachable, one that shows or wants another certificate CodeCertificate. It is safe for concurrent use.
 type Client struct {
-	base string
-	http *http.Client
+	endpoint, base string
+	id             *tlsid.Identity
+	dialer         net.Dialer
+	http           *http.Client
 	// long is for answers that take as long as they take.
 	long *http.Client
 }
@@ -32,33 +33,20 @@ type Client struct {
 // NewClient is for the admin port at endpoint (host:port). With an identity it speaks TLS and accepts any
 // node that the identity's authority knows.
 func NewClient(endpoint string, id *tlsid.Identity) *Client {
-	dialer := &net.Dialer{Timeout: 5 * time.Second}
+	c := &Client{endpoint: endpoint, base: "http://" + endpoint, id: id, dialer: net.Dialer{Timeout: 5 * time.Second}}
 	tr := &http.Transport{
-		DialContext:         dialer.DialContext,
+		DialContext:         c.dialer.DialContext,
 		MaxIdleConnsPerHost: 4,
 		IdleConnTimeout:     30 * time.Second,
 		TLSHandshakeTimeout: 5 * time.Second,
 	}
-	scheme := "http"
 	if id != nil {
-		scheme = "https"
-		tr.DialTLSContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
-			raw, err := dialer.DialContext(ctx, network, addr)
-			if err != nil {
-				return nil, err
-			}
-			c := tls.Client(raw, id.ClientConfig("", "http/1.1"))
-			if err := c.HandshakeContext(ctx); err != nil {
-				return nil, errors.Join(err, raw.Close())
-			}
-			return c, nil
-		}
+		c.base = "https://" + endpoint
+		tr.DialTLSContext = c.dialTLS
 	}
-	return &Client{
-		base: scheme + "://" + endpoint,
-		http: &http.Client{Transport: tr, Timeout: maxCallTime + 5*time.Second},
-		long: &http.Client{Transport: tr},
-	}
+	c.http = &http.Client{Transport: tr, Timeout: maxCallTime + 5*time.Second}
+	c.long = &http.Client{Transport: tr}
+	return c
 }
 
 // Close drops idle connections.
@@ -161,7 +149,7 @@ func (c *Client) do(ctx context.Context, method, path string, in, out any) error
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
-		return c.unreachable(err)
+		return c.unreachable(ctx, err)
 	}
 	defer func() { _ = resp.Body.Close() }()
 	data, err := c.read(resp, maxAnswer)
@@ -194,7 +182,7 @@ func (c *Client) open(ctx context.Context, path string, in any) (io.ReadCloser, 
 	}
 	resp, err := c.long.Do(req)
 	if err != nil {
-		return nil, c.unreachable(err)
+		return nil, c.unreachable(ctx, err)
 	}
 	if resp.StatusCode != http.StatusOK {
 		_, err = c.read(resp, maxBody)
@@ -203,13 +191,16 @@ func (c *Client) open(ctx context.Context, path string, in any) (io.ReadCloser, 
 	return resp.Body, nil
 }
 
-func (c *Client) unreachable(err error) error {
+func (c *Client) unreachable(ctx context.Context, err error) error {
 	var wrapped *url.Error
 	if errors.As(err, &wrapped) {
 		err = wrapped.Err
 	}
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
 		return fmt.Errorf("call to %s: %w", c.base, err)
+	}
+	if e := c.certificate(ctx, err); e != nil {
+		return e
 	}
 	return Errorf(CodeUnreachable, "no answer from %s: %v", c.base, err).
 		WithHint("is vtopd running there? say --endpoint HOST:PORT of a node's admin port, and --tls-* if it uses TLS")

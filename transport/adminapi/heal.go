@@ -14,7 +14,8 @@ type HealStatus struct {
 	Since time.Time `json:"since,omitzero"`
 	// AfterMS is heal.after: how long a node must be gone.
 	AfterMS int64 `json:"after_ms"`
-	// Running and Limit are repairs that healing has under way, and at most has.
+	// Running are the repairs that healing has under way, Limit how many it and drains have at most; -1 if the Raft leader,
+	// who knows, did not answer.
 	Running int `json:"running"`
 	Limit   int `json:"limit"`
 	// Gone are nodes that are missed, with the time left until their replicas are rebuilt.

@@ -19,6 +19,8 @@ type Local struct {
 	Ranges []LocalRange `json:"ranges"`
 	// Problems are those that only this node sees.
 	Problems []Problem `json:"problems"`
+	// Healing is what this node, being Raft leader, does about replicas that are missing.
+	Healing *LocalHealing `json:"healing,omitempty"`
 	// Pins are what this node holds open for transfers.
 	Pins []Pin `json:"pins,omitempty"`
 }
@@ -35,7 +37,13 @@ type LocalVerdict struct {
 	FreeBytes     int64  `json:"free_bytes"`
 }
 
-// LocalStuck is a range that has no holder.
+// LocalHealing is how many repairs the Raft leader starts at a time, and which ranges want a replica and get none.
+type LocalHealing struct {
+	Limit int          `json:"limit"`
+	Stuck []LocalStuck `json:"stuck"`
+}
+
+// LocalStuck is a range that has no holder, or no place for a replica.
 type LocalStuck struct {
 	TopicID string `json:"topic_id"`
 	Range   int32  `json:"range"`

@@ -11,6 +11,7 @@ const Unknown = -1
 
 // Status is the state of the cluster as the answering node sees it.
 type Status struct {
+	// ClusterID is empty on a node that is in no cluster yet.
 	ClusterID    string `json:"cluster_id"`
 	Generation   uint64 `json:"generation"`
 	FeatureLevel uint32 `json:"feature_level"`
