@@ -49,6 +49,9 @@ func (c *config) checkClientPort() (errs []error) {
 	case !asked && c.KafkaTLSCA != "":
 		refuse("--kafka-tls-ca says whose client certificates are taken, and no client is asked for one: add --kafka-client-auth request or require")
 	}
+	if c.OffsetsRetention == 0 {
+		refuse("--offsets-retention 0s: want how long offsets are kept, or below 0 for ever")
+	}
 	for flag, n := range map[string]size{"--kafka-max-request": c.MaxRequest, "--kafka-request-memory": c.RequestMemory,
 		"--kafka-response-memory": c.ResponseMemory, "--produce-quota": c.ProduceQuota, "--fetch-quota": c.FetchQuota} {
 		if n > fsm.MaxQuota {

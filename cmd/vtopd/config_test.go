@@ -81,6 +81,7 @@ func TestLoad_RefusalsSayWhatToDo(t *testing.T) {
 		"authorities for nobody":                        {[]string{"--kafka-tls-cert", "x", "--kafka-tls-key", "x", "--kafka-tls-ca", "x"}, nil, "add --kafka-client-auth"},
 		"an unknown word for client certificates":       {[]string{"--kafka-client-auth", "maybe"}, nil, "none, request or require"},
 		"requests that never fit":                       {[]string{"--kafka-max-request", "200MiB"}, nil, "--kafka-request-memory"},
+		"offsets that are not kept at all":              {[]string{"--offsets-retention", "0s"}, nil, "--offsets-retention"},
 		"no connections":                                {[]string{"--kafka-max-connections", "0"}, nil, "--kafka-max-connections"},
 		"a quota beyond all measure":                    {[]string{"--produce-quota", "10EB"}, nil, "--produce-quota"},
 		"half a TLS identity":                           {[]string{"--tls-cert", "x"}, nil, "go together"},
