@@ -37,7 +37,6 @@ const (
 	kStrings // array of strings, not structs
 	kNullableStrings
 	kUUID
-	kUUIDs
 	kNullableStruct // int8: -1 for null, else the fields of elem follow
 )
 
@@ -118,8 +117,6 @@ func (g *guard) field(f *field) error {
 		return g.array(f.kind == kNullableInt32s, func() error { return g.skip(4) })
 	case kInt64s:
 		return g.array(false, func() error { return g.skip(8) })
-	case kUUIDs:
-		return g.array(false, func() error { return g.skip(16) })
 	case kStrings:
 		return g.array(false, func() error { return g.sized(2, false) })
 	case kNullableStrings:

@@ -108,6 +108,8 @@ func FuzzGuard(f *testing.F) {
 	}
 	// A Fetch whose one tag, the cluster id, is empty.
 	f.Add(int16(1), int16(12), []byte("0000000000000000000000000\x01\x01\x01\x01\x00\x00"))
+	// A cursor that is neither null nor marked as Kafka does: kmsg reads one.
+	f.Add(int16(keyDescribeTopicPartitions), int16(0), []byte{1, 0, 0, 0, 1, 0xfe, 2, 't', 0, 0, 0, 1, 0, 0})
 	table := apiTable()
 	f.Fuzz(func(t *testing.T, key, version int16, body []byte) {
 		for i := range table {
