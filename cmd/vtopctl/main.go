@@ -119,7 +119,7 @@ Exit codes: 0 done, 1 failed, 2 wrong usage or no answer, 3 refused or damaged.`
 		}
 		return nil
 	}
-	cmd.AddCommand(statusCommand(o), nodeCommand(o), topicCommand(o), leaseCommand(o), segmentCommand(o), certCommand(),
+	cmd.AddCommand(statusCommand(o), nodeCommand(o), topicCommand(o), groupCommand(o), leaseCommand(o), segmentCommand(o), certCommand(),
 		sealCommand(o), repairCommand(o), healCommand(o), scrubCommand(o), rangeCommand(o))
 	refuseStrays(cmd)
 	return cmd

@@ -106,6 +106,9 @@ func extraRoutes(mux *http.ServeMux, h Handler) {
 	if h, ok := h.(ScrubHandler); ok {
 		scrubRoutes(mux, h)
 	}
+	if h, ok := h.(GroupHandler); ok {
+		groupRoutes(mux, h)
+	}
 }
 
 // get registers one call: its answer, or its error, as JSON.
