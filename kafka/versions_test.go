@@ -17,7 +17,7 @@ import (
 
 // kafkaFloors are the first versions that Kafka 4.1 takes, where that is not 0 (KIP-896, KIP-724).
 var kafkaFloors = map[int16]int16{keyProduce: 3, keyFetch: 4, keyListOffsets: 1, 8: 2, 9: 1, keyCreateTopics: 2, keyDeleteTopics: 1,
-	keyOffsetForLeaderEpoch: 2, 29: 1, 30: 1, 31: 1, keyDescribeConfigs: 1, 35: 1}
+	keyOffsetForLeaderEpoch: 2, 29: 1, 30: 1, 31: 1, keyDescribeConfigs: 1, 34: 1, 35: 1}
 
 // deviations are the keys that are not served as Kafka 4.1 does, with the reason.
 var deviations = map[int16]string{}
