@@ -7,7 +7,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// AlterReplicaLogDirs: v0-2
+// AlterReplicaLogDirs: v1-2
 //
 //   - A node has one data directory. To move a replica there changes nothing and succeeds if it is there, so that a saved
 //     assignment that names the directory can be restored; while it is still on its way it is REPLICA_NOT_AVAILABLE, on which

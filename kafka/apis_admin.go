@@ -29,7 +29,7 @@ func adminAPIs() []api {
 		{keyCreateACLs, "CreateAcls", 1, 3, shapeCreateACLs, runCreateACLs},
 		{keyDeleteACLs, "DeleteAcls", 1, 3, shapeDeleteACLs, runDeleteACLs},
 		{keyAlterConfigs, "AlterConfigs", 0, 2, shapeAlterConfigs, runAlterConfigs},
-		{keyAlterReplicaLogDirs, "AlterReplicaLogDirs", 0, 2, shapeAlterReplicaLogDirs, runAlterReplicaLogDirs},
+		{keyAlterReplicaLogDirs, "AlterReplicaLogDirs", 1, 2, shapeAlterReplicaLogDirs, runAlterReplicaLogDirs},
 		{keyDescribeLogDirs, "DescribeLogDirs", 1, 4, shapeDescribeLogDirs, runDescribeLogDirs},
 		{keyElectLeaders, "ElectLeaders", 0, 2, shapeElectLeaders, runElectLeaders},
 		{keyAlterPartitionReassignments, "AlterPartitionReassignments", 0, 1, shapeAlterPartitionReassignments, runAlterPartitionReassignments},
