@@ -120,10 +120,21 @@ func (b Batch) IsControl() bool { return b.Attributes()&maskControl != 0 }
 // LastOffsetDelta is the offset of the last record less that of the first.
 func (b Batch) LastOffsetDelta() int32 { return int32(binary.BigEndian.Uint32(b[offLastDelta:])) }
 
+// HasAppendTime reports whether the time of all records is that of their append: MaxTimestamp.
+func (b Batch) HasAppendTime() bool { return b.Attributes()&maskLogAppendTime != 0 }
+
+// SetAppendTime gives all records one time, in milliseconds since 1970, in place of the producer's, which stay in the records
+// and are not read any more. The CRC is made anew over the whole batch; it must have passed Check.
+func (b Batch) SetAppendTime(ms int64) {
+	binary.BigEndian.PutUint16(b[offAttributes:], b.Attributes()|maskLogAppendTime)
+	binary.BigEndian.PutUint64(b[offMaxTimestamp:], uint64(ms))
+	binary.BigEndian.PutUint32(b[offCRC:], crc32.Checksum(b[offAttributes:], castagnoli))
+}
+
 // BaseTimestamp is the time of the first record in milliseconds, as the producer told it.
 func (b Batch) BaseTimestamp() int64 { return int64(binary.BigEndian.Uint64(b[offBaseTimestamp:])) }
 
-// MaxTimestamp is the latest time of a record in milliseconds, as the producer told it.
+// MaxTimestamp is the latest time of a record in milliseconds, as the producer told it, or that of all: see HasAppendTime.
 func (b Batch) MaxTimestamp() int64 { return int64(binary.BigEndian.Uint64(b[offMaxTimestamp:])) }
 
 // ProducerID is the id of the idempotent producer, or NoProducer.

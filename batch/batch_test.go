@@ -144,7 +144,7 @@ func TestCheck_Refusals(t *testing.T) {
 		{"more records than the bytes can hold", func(b Batch) { put32(offCount, 1000)(b); put32(offLastDelta, 999)(b) }, vtop.ErrCorruptBatch},
 		{"control", attributes(maskControl), vtop.ErrUnsupportedBatch},
 		{"transactional", attributes(maskTransactional), vtop.ErrUnsupportedBatch},
-		{"log append time", attributes(maskLogAppendTime), vtop.ErrUnsupportedBatch},
+		{"log append time", attributes(maskLogAppendTime), nil},
 		{"codec 5", attributes(5), vtop.ErrUnsupportedBatch},
 		{"codec 4", attributes(4), nil}, // whether the bytes are zstd is for the consumer to find
 		{"sequence -1 of an idempotent producer", put32(offBaseSequence, -1), vtop.ErrCorruptBatch},
@@ -376,5 +376,24 @@ func TestRecords_Refusals(t *testing.T) {
 func TestCodec_Names(t *testing.T) {
 	if s := strings.Trim(fmt.Sprint(codecs, Codec(7)), "[]"); s != "none gzip snappy lz4 zstd] unknown" {
 		t.Error(s)
+	}
+}
+
+func TestSetAppendTime(t *testing.T) {
+	for _, codec := range []Codec{CodecNone, CodecZstd} {
+		b := Build(Spec{Codec: codec, Producer: &Producer{ID: 7, Epoch: 1, Sequence: 3}, Records: []Record{{Timestamp: 500, Value: []byte("a")}, {Timestamp: 100, Value: []byte("b")}}})
+		before := len(b)
+		b.SetAppendTime(9000)
+		if err := b.Check(); err != nil || len(b) != before || !b.HasAppendTime() || b.MaxTimestamp() != 9000 || b.Codec() != codec || b.ProducerID() != 7 {
+			t.Fatalf("%s: %v: %+v", codec, err, b)
+		}
+		var got []string
+		err := b.Records(1<<20, func(r Record) error {
+			got = append(got, fmt.Sprintf("%d %s", r.Timestamp, r.Value))
+			return nil
+		})
+		if err != nil || len(got) != 2 || got[0] != "9000 a" || got[1] != "9000 b" {
+			t.Errorf("%s: %v %v", codec, got, err)
+		}
 	}
 }

@@ -52,8 +52,6 @@ func (b Batch) checkAttributes() error {
 		return fmt.Errorf("%w: control batch (attributes %#04x)", vtop.ErrUnsupportedBatch, attributes)
 	case attributes&maskTransactional != 0:
 		return fmt.Errorf("%w: transactional batch (attributes %#04x)", vtop.ErrUnsupportedBatch, attributes)
-	case attributes&maskLogAppendTime != 0:
-		return fmt.Errorf("%w: log append time (attributes %#04x)", vtop.ErrUnsupportedBatch, attributes)
 	case b.Codec() > CodecZstd:
 		return fmt.Errorf("%w: codec %d, known are 0 to %d", vtop.ErrUnsupportedBatch, b.Codec(), CodecZstd)
 	}

@@ -10,7 +10,7 @@ import (
 // Record is one record of a batch.
 type Record struct {
 	Offset vtop.Offset
-	// Timestamp in milliseconds, as the producer told it.
+	// Timestamp in milliseconds, as the producer told it, or the batch's: see HasAppendTime.
 	Timestamp int64
 	// Key and Value are nil where the record has none, which is not the same as empty.
 	Key, Value []byte
@@ -38,7 +38,7 @@ func (b Batch) Records(limit int, fn func(Record) error) error {
 			return err
 		}
 	}
-	base, baseTime := b.BaseOffset(), b.BaseTimestamp()
+	base, baseTime, appended := b.BaseOffset(), b.BaseTimestamp(), b.HasAppendTime()
 	var headers []Header
 	for i := range b.Count() {
 		r := reader{rest: body}
@@ -56,7 +56,9 @@ func (b Batch) Records(limit int, fn func(Record) error) error {
 		}
 		headers = rec.Headers
 		rec.Offset = base + vtop.Offset(delta)
-		rec.Timestamp += baseTime
+		if rec.Timestamp += baseTime; appended {
+			rec.Timestamp = b.MaxTimestamp()
+		}
 		if err := fn(rec); err != nil {
 			return err
 		}

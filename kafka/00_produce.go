@@ -27,6 +27,8 @@ import (
 //     up to the request's own timeout. Then the range alone is refused with a retriable code.
 //   - A timeout leaves the outcome unknown: REQUEST_TIMED_OUT. A retry of an idempotent producer is recognised.
 //   - v10 names the leader to a client that is at the wrong node (KIP-951); v13 names topics by id.
+//   - message.timestamp.type=LogAppendTime: the batch gets this node's time, and a CRC to match, before it is admitted. (The
+//     answer to one that is recognised as sent before tells the present time; the records have that of the first.)
 //   - A transactional id is refused.
 
 // produceCall is one Produce between admission and answer.
@@ -44,13 +46,15 @@ type produceCall struct {
 
 // producePart is one range of a Produce. Its done function is made once and lives with it.
 type producePart struct {
-	call   *produceCall
-	topic  topicRef
-	index  int32
-	r      vtop.Range // zero if the topic is not known
-	key    producerKey
-	first  int32 // sequence of the first record
-	result vtop.AppendResult
+	call  *produceCall
+	topic topicRef
+	index int32
+	r     vtop.Range // zero if the topic is not known
+	key   producerKey
+	first int32 // sequence of the first record
+	// appended is the time that the records got; -1 if they kept the producer's.
+	appended int64
+	result   vtop.AppendResult
 	// state: see the constants. result is written before it leaves partWaiting.
 	state atomic.Uint32
 	done  func(vtop.AppendResult)
@@ -91,7 +95,7 @@ func (p *produceCall) add(topic topicRef, index int32) *producePart {
 	part := p.parts[p.used]
 	p.used++
 	p.pending.Add(1)
-	part.topic, part.index, part.r, part.key, part.first = topic, index, vtop.Range{}, producerKey{}, 0
+	part.topic, part.index, part.r, part.key, part.first, part.appended = topic, index, vtop.Range{}, producerKey{}, 0, -1
 	part.result = vtop.AppendResult{}
 	part.state.Store(partWaiting)
 	return part
@@ -178,20 +182,23 @@ func (a *admission) topic(p *produceCall, t *kmsg.ProduceRequestTopic) {
 		case !known || rp.Partition < 0 || rp.Partition >= topic.Ranges:
 			part.fail(ref.noRange(known, rp.Partition))
 		default:
-			a.part(part, vtop.Range{Topic: topic.ID, Index: rp.Partition}, rp.Records, topicconfig.BatchLimit(topic.Config))
+			a.part(part, vtop.Range{Topic: topic.ID, Index: rp.Partition}, rp.Records, topic.Config)
 		}
 	}
 }
 
 // part checks one batch and admits it, waiting where that is worth it.
-func (a *admission) part(part *producePart, r vtop.Range, records []byte, limit int) {
+func (a *admission) part(part *producePart, r vtop.Range, records []byte, config map[string]string) {
 	part.r = r
-	b, rest, err := batch.Parse(records, limit)
+	b, rest, err := batch.Parse(records, topicconfig.BatchLimit(config))
 	if err == nil && len(rest) > 0 {
 		err = fmt.Errorf("%w: %d bytes behind the first batch: want exactly one batch", vtop.ErrUnsupportedBatch, len(rest))
 	}
 	if err == nil {
 		err = b.Check()
+	}
+	if err == nil && b.HasAppendTime() {
+		err = fmt.Errorf("%w: the time of the append is the leader's to tell", vtop.ErrUnsupportedBatch)
 	}
 	if err != nil {
 		part.fail(err)
@@ -199,6 +206,10 @@ func (a *admission) part(part *producePart, r vtop.Range, records []byte, limit 
 	}
 	if id := b.ProducerID(); id >= 0 {
 		part.key, part.first = producerKey{r, id, b.ProducerEpoch()}, b.BaseSequence()
+	}
+	if topicconfig.AppendTime(config) {
+		part.appended = time.Now().UnixMilli()
+		b.SetAppendTime(part.appended)
 	}
 	node := a.conn.server.node
 	for {
@@ -298,7 +309,7 @@ func (c *conn) partAnswer(part *producePart) kmsg.ProduceResponseTopicPartition 
 		err = part.topic.during(c.server.node.State(), part.result.Err)
 	}
 	if err == nil {
-		rp.BaseOffset, rp.LogStartOffset = int64(part.result.Base), int64(part.result.LogStart)
+		rp.BaseOffset, rp.LogStartOffset, rp.LogAppendTime = int64(part.result.Base), int64(part.result.LogStart), part.appended
 		c.refusals.clear(part.key)
 		return rp
 	}

@@ -61,8 +61,8 @@ var keys = []Key{
 		Doc: "Batches are kept as the producer compressed them; the server never recompresses."},
 	{Name: MaxMessageBytes, Type: TypeInt, Default: "1048588", min: 1, max: MaxBatchBytes,
 		Doc: "Largest record batch, in bytes, as sent (after compression)."},
-	{Name: MessageTimestampType, Type: TypeString, Default: "CreateTime", only: []string{"CreateTime"},
-		Doc: "Timestamps are those of the producer."},
+	{Name: MessageTimestampType, Type: TypeString, Default: "CreateTime", only: []string{"CreateTime", "LogAppendTime"},
+		Doc: "Timestamps are those of the producer, or that of the leader's clock when it takes a batch."},
 	{Name: MinInsyncReplicas, Type: TypeInt, Default: "1", min: 1, max: 1 << 15,
 		Doc: "Accepted up to the majority of the replicas, which acks=all always waits for."},
 	{Name: RetentionBytes, Type: TypeLong, Default: "-1", min: 0, max: maxLong, infinite: true,
@@ -180,6 +180,11 @@ func BatchLimit(config map[string]string) int {
 }
 
 const defaultBatchLimit = 1048588
+
+// AppendTime says whether records get the leader's time: message.timestamp.type=LogAppendTime. It is asked for every batch.
+func AppendTime(config map[string]string) bool {
+	return config[MessageTimestampType] == "LogAppendTime"
+}
 
 // number reads a numeric key from config, or its default.
 func number(config map[string]string, name string) int64 {
