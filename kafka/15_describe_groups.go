@@ -22,6 +22,9 @@ func runDescribeGroups(c *call, kreq kmsg.Request) (kmsg.Response, error) {
 	for _, id := range req.Groups {
 		rg := kmsg.NewDescribeGroupsResponseGroup()
 		rg.Group, rg.AuthorizedOperations = id, math.MinInt32
+		if req.IncludeAuthorizedOperations {
+			rg.AuthorizedOperations = groupOperations
+		}
 		d, err := c.describeGroup(id)
 		if errors.Is(err, group.ErrGroupNotFound) {
 			rg.State = "Dead"

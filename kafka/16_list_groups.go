@@ -1,11 +1,14 @@
 package kafka
 
 import (
+	"errors"
+	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/vtop-log/vtop"
 	"github.com/vtop-log/vtop/cluster/group"
 )
 
@@ -20,6 +23,9 @@ func runListGroups(c *call, kreq kmsg.Request) (kmsg.Response, error) {
 	groups, err := c.node.Groups()
 	if err == nil {
 		listed, err = groups.List()
+	}
+	if errors.Is(err, vtop.ErrNotReady) {
+		err = fmt.Errorf("%w: %w", group.ErrLoading, err) // this node is asked, and no other
 	}
 	resp.ErrorCode = c.groupCode(err)
 	for _, g := range listed {

@@ -44,7 +44,7 @@ var groupTable = [...]struct {
 	{group.ErrInvalidRegex, kerr.InvalidRegularExpression},
 
 	{vtop.ErrUnknownRange, kerr.UnknownTopicOrPartition},
-	{vtop.ErrNotReady, kerr.CoordinatorLoadInProgress},
+	{vtop.ErrNotReady, kerr.NotCoordinator}, // a process that has just begun holds no slot: look elsewhere
 	{vtop.ErrOverloaded, kerr.CoordinatorNotAvailable},
 	{vtop.ErrTimeout, kerr.CoordinatorNotAvailable},
 	{vtop.ErrClosed, kerr.NotCoordinator},

@@ -2,8 +2,6 @@ package kafka
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"math"
 	"time"
 
@@ -95,5 +93,3 @@ func (c *fakeCluster) other(n *fakeNode) *fakeNode {
 	c.t.Fatal("there is no other node")
 	return nil
 }
-
-var errNoQuorum = fmt.Errorf("%w: fake quorum is away: %w", vtop.ErrTimeout, errors.New("test"))

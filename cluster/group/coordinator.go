@@ -190,13 +190,12 @@ func (c *Coordinator) serves(slot fsm.Slot) (vtop.Epoch, error) {
 	if err := context.Cause(c.ctx); err != nil {
 		return vtop.NoEpoch, err
 	}
-	if !c.cfg.CaughtUp() {
-		return vtop.NoEpoch, fmt.Errorf("%w: the node is catching up with the metadata", ErrLoading)
-	}
 	l := c.cfg.Machine.State().Coordinator(slot)
 	switch {
 	case !l.HeldBy(c.cfg.Self, c.cfg.Incarnation):
 		return vtop.NoEpoch, fmt.Errorf("%w: slot %d is held by %q", ErrNotCoordinator, slot, l.Holder)
+	case !c.cfg.CaughtUp():
+		return vtop.NoEpoch, fmt.Errorf("%w: the node is catching up with the metadata", ErrLoading)
 	case c.cfg.Clock() >= c.cfg.Machine.Leases().Deadline():
 		return vtop.NoEpoch, fmt.Errorf("%w: the metadata quorum has not answered for a lease time", ErrNotAvailable)
 	}
@@ -204,14 +203,19 @@ func (c *Coordinator) serves(slot fsm.Slot) (vtop.Epoch, error) {
 }
 
 // awaits is serves, but gives the grant of a slot without a living holder time to arrive: a client may have been sent here by
-// a node that has applied it already.
+// a node that has applied it already. ErrLoading where none did: it may yet come here.
 func (c *Coordinator) awaits(ctx context.Context, slot fsm.Slot) (epoch vtop.Epoch, err error) {
+	vacant := false
 	werr := c.await(ctx, func() bool {
 		epoch, err = c.serves(slot)
-		return err == nil || !errors.Is(err, ErrNotCoordinator) || c.holder(slot) != ""
+		vacant = errors.Is(err, ErrNotCoordinator) && c.ctx.Err() == nil && c.holder(slot) == ""
+		return !vacant
 	})
-	if err == nil {
-		err = werr
+	switch {
+	case werr != nil:
+		return vtop.NoEpoch, werr
+	case vacant:
+		return vtop.NoEpoch, fmt.Errorf("%w: slot %d has no living holder yet", ErrLoading, slot)
 	}
 	return epoch, err
 }

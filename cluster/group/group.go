@@ -164,7 +164,9 @@ func (g *group) loadLocked(v view) {
 	case stored.Kind == fsm.GroupConsumer:
 		consumer, err := loadConsumerGroup(stored, v.state.Members(g.id), v, limits)
 		if err != nil {
-			g.c.log.Error("cannot read a group: its members have to join again", "group", g.id, "error", err)
+			g.c.log.Error("cannot read all members of a group: they have to join again", "group", g.id, "error", err)
+		}
+		if consumer == nil {
 			consumer = newConsumerGroup(g.id, stored.Epoch, limits)
 		}
 		g.consumer = consumer
@@ -192,11 +194,14 @@ func (g *group) asClassic(v view) (*classicGroup, error) {
 		if n := g.consumer.memberCount(); n > 0 {
 			return nil, fmt.Errorf("%w: group %q has %d members of the consumer protocol", ErrInconsistentProtocol, g.id, n)
 		}
-		g.classic, g.consumer = newClassicGroup(g.id, &g.c.cfg.Limits, newMemberID), nil
-		if stored, ok := v.state.Group(g.id); ok {
-			g.classic.generation, g.classic.assigned, g.classic.stored = stored.Epoch, stored.Epoch, true
-			g.classic.emptySince = stored.EmptySince
+		m := newClassicGroup(g.id, &g.c.cfg.Limits, newMemberID)
+		stored, ok := v.state.Group(g.id)
+		m.generation, m.stored = g.consumer.epoch, ok || g.queued > 0 // what is on its way counts
+		if ok {
+			m.generation, m.emptySince = max(m.generation, stored.Epoch), stored.EmptySince
 		}
+		m.assigned = m.generation
+		g.classic, g.consumer = m, nil
 	}
 	return g.classic, nil
 }
