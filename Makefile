@@ -5,7 +5,7 @@
 #   make check         format, vet, lint, generated files fresh, go.mod tidy
 #   make cluster-test  real processes, real clients, real disks; steps the machine can't run say so
 #   make repair-test   the same for seal, repair, drain and healing
-#   make clients       real Kafka clients in six languages; writes docs/clients.md (SERVERS=vtop leaves out the comparison)
+#   make clients       real Kafka clients in six languages; writes docs/clients.md (PARTS="vtop tools" leaves out the rest)
 #   make fuzz          every decoder, FUZZTIME each (default 60s)
 #   make bench         the figures of docs/performance.md, on this machine
 SHELL       := /bin/bash
@@ -54,7 +54,7 @@ repair-test: build
 	./tools/cluster-test.sh ./test/repair
 
 clients: build
-	./tools/clients.sh $(SERVERS)
+	./tools/clients.sh $(PARTS)
 
 bench: build
 	$(GO) test -tags cluster -count=1 -timeout 30m -run '^$$' -bench . -benchtime 1x ./test/bench/...

@@ -48,6 +48,12 @@ func TestDocument(t *testing.T) {
 			t.Error(why)
 		}
 	}
+	if err := writeTools(&b, dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := writeFranz(&b, dir); err != nil {
+		t.Fatal(err)
+	}
 	if err := os.WriteFile(path, []byte(b.String()), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -198,6 +204,47 @@ func writeDifferences(b *strings.Builder, server, what string, ours, theirs []re
 		b.WriteString("\n| client | feature | vtop | there | why |\n| --- | --- | --- | --- | --- |\n" + strings.Join(rows, ""))
 	}
 	return open
+}
+
+// writeTools writes the table of Kafka's command-line tools.
+func writeTools(b *strings.Builder, dir string) error {
+	cells, err := load(dir, "vtop-tools")
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	b.WriteString("\n## Kafka's command-line tools\n\nOf the version of the Java client; each does what it says, looked at from outside (test/clients/toolchecks_test.go).\n\n| tool | result |\n| --- | --- |\n")
+	for _, c := range cells {
+		word := "yes"
+		if c.Outcome != ok {
+			word = "**no**: " + oneLine(c.Detail)
+		}
+		fmt.Fprintf(b, "| %s | %s |\n", c.Feature, word)
+	}
+	return err
+}
+
+// writeFranz counts franz-go's own tests, and lists those that did not pass.
+func writeFranz(b *strings.Builder, dir string) error {
+	cells, err := load(dir, "franz-go")
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	b.WriteString("\n## franz-go's own tests\n\n")
+	passed := 0
+	var rest []string
+	for _, c := range cells {
+		switch c.Outcome {
+		case ok:
+			passed++
+		case failed:
+			rest = append(rest, "- "+c.Feature+" **fails**.\n")
+		}
+	}
+	fmt.Fprintf(b, "The tests of its kgo package, unmodified, with vtop for their broker: %d pass, TestGroupETL with all its balancers and\nboth protocols among them.\n\n%s", passed, strings.Join(rest, ""))
+	for _, s := range franzSkips {
+		fmt.Fprintf(b, "- Left out: %s %s.\n", strings.ReplaceAll(s.tests, "|", ", "), s.why)
+	}
+	return err
 }
 
 // differences explains cells, server/client/feature as a regular expression, that come out otherwise than with vtop.

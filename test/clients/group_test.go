@@ -81,7 +81,7 @@ func (g *members) settle(ms ...*member) ([][]int32, error) {
 		if err := g.feed(10); err != nil {
 			return err
 		}
-		if err := g.wait(5*time.Second, ms, before); err != nil {
+		if err := g.wait(10*time.Second, ms, before); err != nil {
 			return err
 		}
 		ranges = nil
@@ -329,6 +329,10 @@ func groupCoordinator(protocol string) func(x *cell) error {
 		_, errA = g.settle(a, b)
 		if err := errors.Join(errA, restore()); err != nil {
 			return fmt.Errorf("after the coordinator died: %w", err)
+		}
+		// Commits go to the new coordinator by themselves, before anybody leaves.
+		if err := eventually(some, "commits at the new coordinator", g.allCommitted); err != nil {
+			return fmt.Errorf("%w (the members told: %s; %s)", err, a.op.warnings(), b.op.warnings())
 		}
 		after, err := g.committed()
 		if err != nil {

@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -122,6 +123,7 @@ func startProgram(t testing.TB, c *client, seeds []string) (*process, error) {
 
 func (p *process) read(out, said io.Reader) {
 	var wg sync.WaitGroup
+	said = p.kept(said)
 	wg.Go(func() {
 		for s := bufio.NewScanner(said); s.Scan(); {
 			p.mu.Lock()
@@ -141,6 +143,19 @@ func (p *process) read(out, said io.Reader) {
 	_ = p.cmd.Wait()
 	close(p.ended)
 	p.take(event{})
+}
+
+// kept writes standard error to a file of VTOP_PROGRAM_LOGS, a directory, as it is read; to nowhere without it.
+func (p *process) kept(said io.Reader) io.Reader {
+	dir := os.Getenv("VTOP_PROGRAM_LOGS")
+	if dir == "" {
+		return said
+	}
+	f, err := os.Create(filepath.Join(dir, fmt.Sprintf("%s-%d.log", strings.ReplaceAll(p.name, " ", "_"), p.cmd.Process.Pid)))
+	if err != nil {
+		return said
+	}
+	return io.TeeReader(said, f)
 }
 
 func (p *process) take(e event) {

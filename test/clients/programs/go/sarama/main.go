@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log"
+	"os"
 	"sync"
 	"time"
 
@@ -16,6 +18,7 @@ import (
 type client struct{ seeds []string }
 
 func main() {
+	sarama.Logger = log.New(os.Stderr, "", log.Lmicroseconds)
 	program.Main(program.Hello{Client: "sarama", Version: program.Version("github.com/IBM/sarama")},
 		func(seeds []string) program.Client { return client{seeds} })
 }
@@ -171,6 +174,7 @@ type handler struct{ out *program.Out }
 func (handler) Setup(sarama.ConsumerGroupSession) error   { return nil }
 func (handler) Cleanup(sarama.ConsumerGroupSession) error { return nil }
 
+// ConsumeClaim commits once for all that has come meanwhile.
 func (h handler) ConsumeClaim(s sarama.ConsumerGroupSession, claim sarama.ConsumerGroupClaim) error {
 	for {
 		select {
@@ -178,8 +182,15 @@ func (h handler) ConsumeClaim(s sarama.ConsumerGroupSession, claim sarama.Consum
 			if !ok {
 				return nil
 			}
-			h.out.Records(program.Read(m.Partition, m.Offset, m.Value))
+			records := []program.Record{program.Read(m.Partition, m.Offset, m.Value)}
 			s.MarkMessage(m, "")
+			for len(claim.Messages()) > 0 {
+				if m, ok = <-claim.Messages(); ok {
+					records = append(records, program.Read(m.Partition, m.Offset, m.Value))
+					s.MarkMessage(m, "")
+				}
+			}
+			h.out.Records(records...)
 			s.Commit()
 		case <-s.Context().Done():
 			return nil
