@@ -27,6 +27,7 @@ type Face struct {
 	log    hclog.Logger
 	node   atomic.Pointer[cluster.Node]
 	status atomic.Pointer[string]
+	drills atomic.Pointer[Drills]
 
 	mu      sync.Mutex
 	clients map[string]*adminapi.Client

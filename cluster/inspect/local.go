@@ -30,6 +30,9 @@ func (f *Face) Local(_ context.Context, topic string) (*adminapi.Local, error) {
 		Pins:     localPins(n.Self(), n.State(), n.Pins()),
 		Verdicts: []adminapi.LocalVerdict{}, Stuck: []adminapi.LocalStuck{}, Ranges: []adminapi.LocalRange{}, Problems: []adminapi.Problem{},
 	}
+	if d := f.drills.Load(); d != nil {
+		out.Drills = &adminapi.LocalDrills{ReturnsBy: (*d).ReturnsBy()}
+	}
 	state := n.State()
 	for node := range state.Nodes() {
 		out.Verdicts = append(out.Verdicts, verdictOf(n, node.Name))

@@ -51,6 +51,9 @@ func (p *picture) nodes() []adminapi.Node {
 		} else {
 			node.Alive = p.locals[n.Name] != nil // nobody judges just now, but it answered
 		}
+		if l := p.locals[n.Name]; l != nil && l.Drills != nil {
+			node.AllowsDrills, node.ReturnsBy = true, l.Drills.ReturnsBy
+		}
 		out = append(out, node)
 	}
 	return out

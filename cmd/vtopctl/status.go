@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -62,6 +63,7 @@ func drawStatus(w io.Writer, s *adminapi.Status) {
 	fmt.Fprintf(w, "ranges  %d in %d topics: %d serving, %d promoting, %d unavailable\n\n",
 		s.Counts.Ranges, s.Counts.Topics, s.Counts.RangesServing, s.Counts.RangesPromoting, s.Counts.RangesUnavailable)
 	drawNodes(w, s.Nodes)
+	drawDrills(w, s.Nodes)
 	if len(s.PendingNodes) > 0 {
 		fmt.Fprintln(w, "\nwaiting for a name that another disk holds:")
 		var rows [][]string
@@ -86,6 +88,19 @@ func drawStatus(w io.Writer, s *adminapi.Status) {
 		if p.Hint != "" {
 			fmt.Fprintf(w, "  %s\n", p.Hint)
 		}
+	}
+}
+
+// drawDrills names the nodes that drills may strike: they should not be forgotten in that state.
+func drawDrills(w io.Writer, nodes []adminapi.Node) {
+	var names []string
+	for _, n := range nodes {
+		if n.AllowsDrills {
+			names = append(names, n.Name+" (comes back by "+n.ReturnsBy+")")
+		}
+	}
+	if len(names) > 0 {
+		fmt.Fprintf(w, "\ndrills may kill, pause and wipe (--allow-drills): %s\n", strings.Join(names, ", "))
 	}
 }
 

@@ -71,6 +71,9 @@ type config struct {
 
 	OffsetsRetention duration `toml:"offsets-retention"`
 
+	AllowDrills bool `toml:"allow-drills"`
+	Supervised  bool `toml:"supervised"`
+
 	MaxConnections      int  `toml:"kafka-max-connections"`
 	MaxConnectionsPerIP int  `toml:"kafka-max-connections-per-ip"`
 	MaxRequest          size `toml:"kafka-max-request"`

@@ -44,7 +44,7 @@ func devCommand() *cobra.Command {
 		Use:   "dev",
 		Short: "Start a cluster on loopback for a first try",
 		Long: `Starts three nodes on loopback, each a process of its own, and supervises them: one that dies is started again
-after two seconds, so that kill -9 is a fair experiment. The first node has the default ports, so that
+after two seconds, so that kill -9 and vtopctl drill are fair experiments. The first node has the default ports, so that
 kcat -b 127.0.0.1:9092 and a bare vtopctl reach it. Ctrl-C stops all of them in an orderly way; the data stays
 in the data directory, and the next vtopd dev goes on with it.`,
 		Args: cobra.NoArgs,
@@ -139,6 +139,7 @@ func (n *devNode) args(nodes []*devNode) []string {
 		"--kafka-addr", loopbackAddr(n.kafka), "--peer-addr", loopbackAddr(n.peer),
 		"--gossip-addr", loopbackAddr(n.gossip), "--admin-addr", loopbackAddr(n.admin),
 		"--join", strings.Join(peers, ","), "--bootstrap-expect", strconv.Itoa(len(nodes)),
+		"--allow-drills", "--supervised",
 	}
 }
 
@@ -249,6 +250,7 @@ func printDevTable(out io.Writer, nodes []*devNode) {
   seq 1 1000 | kcat -P -b %[1]s -t numbers
   kcat -C -b %[1]s -t numbers -o beginning -e
   go run ./cmd/vtopctl lease list
+  go run ./cmd/vtopctl drill leader-kill
 Ctrl-C stops the cluster.
 `, loopbackAddr(nodes[0].kafka))
 }

@@ -51,6 +51,8 @@ func bindFlags(f *pflag.FlagSet, c *config) {
 	f.BoolVar(&c.AutoCreateTopics, "auto-create-topics", c.AutoCreateTopics, "create a topic when a client first asks for it")
 	f.Int32Var(&c.DefaultRanges, "default-ranges", c.DefaultRanges, "ranges of a topic created without a number")
 	f.Var(&c.OffsetsRetention, "offsets-retention", "committed offsets of a group without members are kept for this long (below 0: for ever)")
+	f.BoolVar(&c.AllowDrills, "allow-drills", c.AllowDrills, "let vtopctl drill kill, pause and restart this process and wipe a replica of it")
+	f.BoolVar(&c.Supervised, "supervised", c.Supervised, "something starts this process again when it ends (systemd is known without); else a drill has it start its own successor")
 	f.IntVar(&c.MaxConnections, "kafka-max-connections", c.MaxConnections, "connections of Kafka clients; more are closed at once")
 	f.IntVar(&c.MaxConnectionsPerIP, "kafka-max-connections-per-ip", c.MaxConnectionsPerIP, "the same for each address (0: no limit)")
 	f.Var(&c.MaxRequest, "kafka-max-request", "largest Produce request; a larger one ends its connection")

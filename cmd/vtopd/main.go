@@ -56,6 +56,6 @@ Exit codes: 0 stopped as asked, 1 failed, 2 wrong settings, 5 the disk hung past
 	}
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return fmt.Errorf("%w: %w", errUsage, err) })
 	bindFlags(cmd.Flags(), &c)
-	cmd.AddCommand(devCommand())
+	cmd.AddCommand(devCommand(), helperCommand())
 	return cmd
 }

@@ -87,6 +87,11 @@ func (d *daemon) openAdmin() error {
 		return fmt.Errorf("%w: %w", errUsage, err)
 	}
 	d.face = inspect.New(d.tls, d.log)
+	if d.cfg.AllowDrills {
+		drills := newDrills(d.cfg.Supervised, d.log)
+		d.face.AllowDrills(drills)
+		d.log.Warn("drills may kill, pause, restart and wipe this process (--allow-drills)", "returns-by", drills.ReturnsBy())
+	}
 	handler := adminapi.NewServer(d.face, adminapi.Hooks{
 		Healthz: http.HandlerFunc(d.face.ServeHealthz),
 		Readyz:  http.HandlerFunc(d.face.ServeReadyz),

@@ -23,6 +23,8 @@ type Local struct {
 	Healing *LocalHealing `json:"healing,omitempty"`
 	// Pins are what this node holds open for transfers.
 	Pins []Pin `json:"pins,omitempty"`
+	// Drills is set if this process was started with --allow-drills.
+	Drills *LocalDrills `json:"drills,omitempty"`
 }
 
 // LocalVerdict is what the node believes of another.

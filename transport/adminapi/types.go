@@ -83,6 +83,9 @@ type Node struct {
 	// DiskState is ok, stalled, full, failed or unknown.
 	DiskState string `json:"disk_state"`
 	FreeBytes int64  `json:"free_bytes"`
+	// AllowsDrills: it was started with --allow-drills, and answered so; ReturnsBy says who starts it again when it ends.
+	AllowsDrills bool   `json:"allows_drills"`
+	ReturnsBy    string `json:"returns_by,omitempty"`
 }
 
 // PendingNode claims a name that the metadata binds to another storage.
