@@ -5,11 +5,11 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
-	"sync"
 
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/vtop-log/vtop"
+	"github.com/vtop-log/vtop/storage/iolock"
 	"github.com/vtop-log/vtop/storage/vfs"
 )
 
@@ -27,7 +27,7 @@ type journal struct {
 	log  hclog.Logger
 
 	// mu is held across the sync: promises and marks wait for one another, appends of records do not.
-	mu   sync.Mutex
+	mu   iolock.Mutex
 	file vfs.File
 	// size is where the next frame goes; synced is what is known durable of it; live the size after the last rewrite.
 	size, synced, live int64

@@ -9,6 +9,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/vtop-log/vtop"
+	"github.com/vtop-log/vtop/storage/iolock"
 	"github.com/vtop-log/vtop/storage/manifest"
 )
 
@@ -26,7 +27,7 @@ type Log struct {
 
 	// opMu orders the operations that change files other than by appending: cut, reset, reopen, retention, seal.
 	// It is held across I/O, and taken before the lease cell and mu.
-	opMu sync.Mutex
+	opMu iolock.Mutex
 
 	// mu is the append lock. Memory only: nobody holds it across I/O or a wait.
 	mu sync.Mutex

@@ -14,6 +14,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/vtop-log/vtop"
+	"github.com/vtop-log/vtop/storage/iolock"
 	"github.com/vtop-log/vtop/storage/manifest"
 	"github.com/vtop-log/vtop/storage/vfs"
 )
@@ -65,10 +66,10 @@ type Store struct {
 	probed  error
 
 	// createMu is held while replicas are created, adopted or taken out.
-	createMu sync.Mutex
+	createMu iolock.Mutex
 
 	// stageMu is held while stagings are opened or removed. It comes after createMu.
-	stageMu  sync.Mutex
+	stageMu  iolock.Mutex
 	stagings map[vtop.Range]*Staging
 
 	// mu guards the map, not the logs in it.

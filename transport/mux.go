@@ -48,6 +48,18 @@ type Mux struct {
 
 // Listen binds the peer port at addr (host:port).
 func Listen(addr string, opt Options) (*Mux, error) {
+	if _, err := opt.withDefaults(); err != nil {
+		return nil, err
+	}
+	ln, err := net.Listen("tcp", addr)
+	if err != nil {
+		return nil, fmt.Errorf("peer port: %w", err)
+	}
+	return Serve(ln, opt)
+}
+
+// Serve is Listen on a listener that is there already, of any network: the Mux closes it.
+func Serve(ln net.Listener, opt Options) (*Mux, error) {
 	opt, err := opt.withDefaults()
 	if err != nil {
 		return nil, err
@@ -55,10 +67,6 @@ func Listen(addr string, opt Options) (*Mux, error) {
 	dialer, err := NewDialer(opt)
 	if err != nil {
 		return nil, err
-	}
-	ln, err := net.Listen("tcp", addr)
-	if err != nil {
-		return nil, fmt.Errorf("peer port: %w", err)
 	}
 	m := &Mux{
 		opt: opt, log: opt.Log.Named("peer"), ln: ln,

@@ -23,6 +23,8 @@ type ReceiverConfig struct {
 	// Evidence is called, from any goroutine, when a verdict may have changed at once. It must not block.
 	Evidence func(vtop.NodeName)
 	Log      hclog.Logger
+	// Dialer is how it looks whether anybody listens. Default: a plain net.Dialer.
+	Dialer transport.NetDialer
 }
 
 // Receiver takes the heartbeat streams of other nodes and acknowledges beats once leadership was verified.
@@ -43,6 +45,9 @@ type inbound struct {
 
 // NewReceiver makes a receiver; Serve is its stream handler.
 func NewReceiver(cfg ReceiverConfig) *Receiver {
+	if cfg.Dialer == nil {
+		cfg.Dialer = &net.Dialer{}
+	}
 	return &Receiver{cfg: cfg, streams: map[vtop.NodeName]*inbound{}, looking: map[vtop.NodeName]bool{}}
 }
 
@@ -146,7 +151,7 @@ func (r *Receiver) refused(ctx context.Context, node vtop.NodeName) bool {
 	defer cancel()
 	// A process that is being killed closes its sockets one by one: look twice before the port is believed to be open.
 	for range 2 {
-		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", addr)
+		conn, err := r.cfg.Dialer.DialContext(ctx, "tcp", addr)
 		if errors.Is(err, syscall.ECONNREFUSED) {
 			return true
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/vtop-log/vtop/cluster/protocol"
 	"github.com/vtop-log/vtop/fsm"
 	"github.com/vtop-log/vtop/storage"
+	"github.com/vtop-log/vtop/storage/iolock"
 	"github.com/vtop-log/vtop/transport"
 	"github.com/vtop-log/vtop/transport/peerpb"
 )
@@ -50,7 +51,7 @@ type Engine struct {
 	holes     chan struct{} // has room for one: a segment was found damaged
 	healNow   chan struct{} // has room for one: a repair job or a set of replicas has changed
 	served    chan struct{} // one entry per segment that is read for others
-	mending   sync.Mutex
+	mending   iolock.Mutex
 
 	slotsMu sync.RWMutex
 	slots   map[vtop.Range]*slot

@@ -10,6 +10,7 @@ import (
 	"github.com/vtop-log/vtop/cluster/protocol"
 	"github.com/vtop-log/vtop/fsm"
 	"github.com/vtop-log/vtop/storage"
+	"github.com/vtop-log/vtop/storage/iolock"
 )
 
 // slot is this node's place for its replica of one range, through all the lives of that replica.
@@ -19,7 +20,7 @@ type slot struct {
 
 	// slow orders the steps that wait for a disk: opening, reconciling, promising, resetting, reopening. It is taken
 	// before everything else and never on the way of a batch.
-	slow sync.Mutex
+	slow iolock.Mutex
 
 	leading   atomic.Pointer[leadership]
 	following atomic.Pointer[link]
