@@ -194,7 +194,7 @@ func TestFindCoordinator(t *testing.T) {
 	if len(r.Coordinators) != 3 || r.Coordinators[0].NodeID != id(c.coordinator("a")) || r.Coordinators[1].NodeID != id(c.coordinator("b")) {
 		t.Errorf("v4: %+v", r)
 	}
-	wantCode(t, "an empty id", r.Coordinators[2].ErrorCode, kerr.InvalidGroupID)
+	wantCode(t, "an empty id", r.Coordinators[2].ErrorCode, nil) // as in Kafka: the coordinator refuses it
 	req.CoordinatorType = 1
 	r = conn.ask(t, req).(*kmsg.FindCoordinatorResponse)
 	if wantCode(t, "transactions", r.Coordinators[0].ErrorCode, kerr.TransactionalIDAuthorizationFailed); r.Coordinators[0].ErrorMessage == nil || r.Coordinators[0].NodeID != -1 {

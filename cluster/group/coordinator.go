@@ -258,11 +258,8 @@ func (c *Coordinator) holder(slot fsm.Slot) vtop.NodeName {
 }
 
 // Holder names the node that coordinates a group, by this node's applied state. It waits up to GrantWait for one that lives.
-// Errors: ErrNotAvailable, ErrLoading, ErrInvalidGroup, the cause of ctx.
+// Every id has one, the empty one too: it is the coordinator that refuses it. Errors: ErrNotAvailable, the cause of ctx.
 func (c *Coordinator) Holder(ctx context.Context, id string) (name vtop.NodeName, err error) {
-	if err := checkID(id); err != nil {
-		return "", err
-	}
 	slot := fsm.GroupSlot(id)
 	if err := c.await(ctx, func() bool { name = c.holder(slot); return name != "" }); err != nil {
 		return "", err

@@ -262,8 +262,10 @@ func TestCoordinator_CommitsGather(t *testing.T) {
 			}
 		}
 		time.Sleep(time.Second)
-		if w.entries > 25*20 {
-			t.Errorf("%d entries for %d commits within 20 s", w.entries, 4*groups)
+		var entries int
+		w.set(func() { entries = w.entries })
+		if entries > 25*20 {
+			t.Errorf("%d entries for %d commits within 20 s", entries, 4*groups)
 		}
 	})
 }
