@@ -23,6 +23,8 @@ type Read struct {
 	ID     uint64
 	Range  int32
 	Offset int64
+	// Epoch is the leader epoch under which it was written.
+	Epoch int32
 }
 
 // ReadAll reads the topic from the beginning up to the given end of each range (exclusive).
@@ -52,7 +54,7 @@ func ReadAll(t testing.TB, seeds []string, topic string, ends map[int32]int64) [
 				t.Fatalf("%s/%d offset %d: %v", topic, r.Partition, r.Offset, err)
 			}
 			next[r.Partition] = r.Offset + 1
-			out = append(out, Read{id, r.Partition, r.Offset})
+			out = append(out, Read{id, r.Partition, r.Offset, r.LeaderEpoch})
 		})
 	}
 	return out
@@ -71,18 +73,27 @@ func reached(next, ends map[int32]int64) bool {
 const NotInLedger = 0
 
 // CheckLedger holds what was read against what was acknowledged: K1, K2, K4, and the order within each range.
-func CheckLedger(acks []Ack, read []Read) error {
+func CheckLedger(acks []Ack, read []Read) error { return checkLedger(acks, read, true) }
+
+// CheckPlainLedger is CheckLedger for a producer that isn't idempotent: its records may be there twice, and out of order.
+func CheckPlainLedger(acks []Ack, read []Read) error { return checkLedger(acks, read, false) }
+
+func checkLedger(acks []Ack, read []Read, idempotent bool) error {
 	var errs []error
 	at := map[place]uint64{}
 	byID := map[uint64]place{}
-	last := map[int32]uint64{}
+	last, epoch := map[int32]uint64{}, map[int32]int32{}
 	for _, r := range read {
 		p := place{r.Range, r.Offset}
 		if other, ok := at[p]; ok && other != r.ID {
 			errs = append(errs, fmt.Errorf("K2: range %d offset %d has record %d and record %d", r.Range, r.Offset, other, r.ID))
 		}
 		at[p] = r.ID
-		if r.ID == NotInLedger {
+		if r.Epoch < epoch[r.Range] {
+			errs = append(errs, fmt.Errorf("K6: range %d offset %d was written under epoch %d, behind records of epoch %d", r.Range, r.Offset, r.Epoch, epoch[r.Range]))
+		}
+		epoch[r.Range] = r.Epoch
+		if r.ID == NotInLedger || !idempotent {
 			continue
 		}
 		if other, ok := byID[r.ID]; ok && other != p {

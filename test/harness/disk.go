@@ -42,6 +42,19 @@ func NeedRoot(t testing.TB, what string) {
 // the machine can't.
 func NewDisk(t testing.TB, bytes int64) *Disk {
 	t.Helper()
+	d, err := TryDisk(t, bytes)
+	if err != nil {
+		t.Skipf("did not run: %v", err)
+	}
+	return d
+}
+
+// TryDisk is NewDisk for a test that goes on without: the error says why the machine can't.
+func TryDisk(t testing.TB, bytes int64) (*Disk, error) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		return nil, errors.New("mounting a disk needs root")
+	}
 	d := newDisk(t)
 	d.image = filepath.Join(d.base, "image")
 	f, err := os.Create(d.image)
@@ -52,12 +65,12 @@ func NewDisk(t testing.TB, bytes int64) *Disk {
 		t.Fatal(err)
 	}
 	if out, err := exec.Command("mkfs.ext4", "-q", "-F", d.image).CombinedOutput(); err != nil {
-		t.Skipf("did not run: mkfs.ext4: %v: %s", err, out)
+		return nil, fmt.Errorf("mkfs.ext4: %w: %s", err, out)
 	}
 	if err := d.mount(); err != nil {
-		t.Skipf("did not run: no loop device on this machine: %v", err)
+		return nil, fmt.Errorf("no loop device on this machine: %w", err)
 	}
-	return d
+	return d, nil
 }
 
 // NewMemoryDisk mounts a tmpfs of the given size. It has no power cut, and serves where a disk must be small.

@@ -21,11 +21,20 @@ type Injection struct {
 // "inject=fdatasync,fsync:delay_enter=60s", and returns when every thread is traced. It skips the test where strace
 // is missing or may not attach. What still runs when the test ends is stopped.
 func (n *Node) Inject(expressions ...string) *Injection {
+	n.cluster.T.Helper()
+	in, err := n.TryInject(expressions...)
+	if err != nil {
+		n.cluster.T.Skipf("did not run: %v", err)
+	}
+	return in
+}
+
+// TryInject is Inject for a test that goes on without: the error says why the machine can't.
+func (n *Node) TryInject(expressions ...string) (*Injection, error) {
 	t := n.cluster.T
-	t.Helper()
 	strace, err := exec.LookPath("strace")
 	if err != nil {
-		t.Skipf("did not run: %v", err)
+		return nil, err
 	}
 	in := &Injection{done: make(chan struct{}), out: filepath.Join(n.cluster.base, n.Name+".strace")}
 	args := []string{"-f", "-qq", "-o", in.out, "-p", fmt.Sprint(n.PID())}
@@ -37,19 +46,24 @@ func (n *Node) Inject(expressions ...string) *Injection {
 	var errOut strings.Builder
 	in.cmd.Stderr = &errOut
 	if err := in.cmd.Start(); err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
 	go func() { _ = in.cmd.Wait(); close(in.done) }()
 	t.Cleanup(in.Stop)
-	Eventually(t, 10*time.Second, "strace on "+n.Name, func() error {
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Millisecond) {
 		select {
 		case <-in.done:
-			t.Skipf("did not run: strace may not attach here: %s", errOut.String())
+			return nil, fmt.Errorf("strace may not attach here: %s", errOut.String())
 		default:
 		}
-		return traced(n.PID())
-	})
-	return in
+		err := traced(n.PID())
+		if err == nil {
+			return in, nil
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("strace on %s: not within 10s: %v", n.Name, err)
+		}
+	}
 }
 
 // traced returns nil if every thread of the process has a tracer.

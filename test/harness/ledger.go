@@ -18,7 +18,15 @@ type Ack struct {
 	ID     uint64
 	Range  int32
 	Offset int64
-	At     time.Time
+	// Sent is a moment before it was handed to the client, At one after the answer.
+	Sent, At time.Time
+}
+
+// Attempt is a record that the client gave up: it may be in the log or not.
+type Attempt struct {
+	ID    uint64
+	Range int32
+	Sent  time.Time
 }
 
 // Ledger is an idempotent producer that remembers every acknowledged record. Records carry a rising id and a
@@ -31,9 +39,12 @@ type Ledger struct {
 	wg     sync.WaitGroup
 	sent   atomic.Uint64
 
+	turn sync.Mutex // held while a record is handed to the client, and from Pause to Resume
+
 	mu     sync.Mutex
 	acks   []Ack
 	failed []error
+	given  []Attempt
 	notify chan struct{} // closed and replaced at each acknowledgement
 }
 
@@ -41,6 +52,8 @@ type Ledger struct {
 type LedgerOptions struct {
 	// Ranges of the topic; ids go round.
 	Ranges int32
+	// Base is the first of them.
+	Base int32
 	// Size of a record in bytes, at least 24.
 	Size int
 	// InFlight records at most.
@@ -110,6 +123,7 @@ func (l *Ledger) write(ctx context.Context, opt LedgerOptions) {
 	started := time.Now()
 	opt.First = max(opt.First, 1)
 	for id := opt.First; ctx.Err() == nil; id++ {
+		started = started.Add(l.waitTurn()) // what was not written while paused is not made up for
 		if ahead := float64(id-opt.First)/float64(opt.PerSecond) - time.Since(started).Seconds(); opt.PerSecond > 0 && ahead > 0.01 {
 			select {
 			case <-ctx.Done():
@@ -117,22 +131,38 @@ func (l *Ledger) write(ctx context.Context, opt LedgerOptions) {
 			case <-time.After(time.Duration(ahead * float64(time.Second))):
 			}
 		}
-		rec := &kgo.Record{Value: Payload(id, opt.Size), Partition: int32(id % uint64(max(opt.Ranges, 1)))}
-		l.sent.Store(id)
-		// Produce blocks while InFlight records are buffered; its context must outlive the record, so that Stop
-		// lets what was sent be answered.
-		l.client.Produce(context.Background(), rec, func(r *kgo.Record, err error) { l.done(id, r, err) })
+		l.produce(id, opt)
 	}
 }
 
-func (l *Ledger) done(id uint64, r *kgo.Record, err error) {
+// waitTurn returns once the ledger isn't paused, and how long it was.
+func (l *Ledger) waitTurn() time.Duration {
+	since := time.Now()
+	l.turn.Lock()
+	defer l.turn.Unlock()
+	return time.Since(since)
+}
+
+func (l *Ledger) produce(id uint64, opt LedgerOptions) {
+	l.turn.Lock()
+	defer l.turn.Unlock()
+	rec := &kgo.Record{Value: Payload(id, opt.Size), Partition: opt.Base + int32(id%uint64(max(opt.Ranges, 1)))}
+	l.sent.Store(id)
+	sent := time.Now()
+	// Produce blocks while InFlight records are buffered; its context must outlive the record, so that Stop
+	// lets what was sent be answered.
+	l.client.Produce(context.Background(), rec, func(r *kgo.Record, err error) { l.done(id, sent, r, err) })
+}
+
+func (l *Ledger) done(id uint64, sent time.Time, r *kgo.Record, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err != nil {
 		l.failed = append(l.failed, fmt.Errorf("record %d: %w", id, err))
+		l.given = append(l.given, Attempt{ID: id, Range: r.Partition, Sent: sent})
 		return
 	}
-	l.acks = append(l.acks, Ack{ID: id, Range: r.Partition, Offset: r.Offset, At: time.Now()})
+	l.acks = append(l.acks, Ack{ID: id, Range: r.Partition, Offset: r.Offset, Sent: sent, At: time.Now()})
 	close(l.notify)
 	l.notify = make(chan struct{})
 }
@@ -181,6 +211,35 @@ func (l *Ledger) Failed() []error {
 	defer l.mu.Unlock()
 	return append([]error(nil), l.failed...)
 }
+
+// Given are the records that the client gave up.
+func (l *Ledger) Given() []Attempt {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return append([]Attempt(nil), l.given...)
+}
+
+// Pause lets no more records begin and returns when all that were sent were answered. Resume must follow. After limit it
+// returns an error, and the ledger goes on.
+func (l *Ledger) Pause(limit time.Duration) error {
+	deadline := time.Now().Add(limit)
+	for !l.turn.TryLock() {
+		if time.Now().After(deadline) {
+			return fmt.Errorf("a record has waited for room among those in flight for %s", limit)
+		}
+		time.Sleep(time.Millisecond)
+	}
+	ctx, cancel := context.WithDeadline(context.Background(), deadline)
+	defer cancel()
+	if err := l.client.Flush(ctx); err != nil {
+		l.Resume()
+		return fmt.Errorf("records sent were not answered within %s: %w", limit, err)
+	}
+	return nil
+}
+
+// Resume lets records begin again.
+func (l *Ledger) Resume() { l.turn.Unlock() }
 
 // Stop ends writing, waits until everything sent was answered, and returns the acknowledged records. A record
 // that the client gave up fails the test: nothing here should exhaust its retries.

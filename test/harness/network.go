@@ -1,7 +1,9 @@
 package harness
 
 import (
+	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"strings"
@@ -20,20 +22,32 @@ type Network struct {
 // NewNetwork makes the namespaces for the given number of nodes. It skips the test where the machine can't.
 func NewNetwork(t testing.TB, nodes int) *Network {
 	t.Helper()
-	NeedRoot(t, "network namespaces")
-	if _, err := exec.LookPath("ip"); err != nil {
+	n, err := TryNetwork(t, nodes)
+	if err != nil {
 		t.Skipf("did not run: %v", err)
+	}
+	return n
+}
+
+// TryNetwork is NewNetwork for a test that goes on without: the error says why the machine can't.
+func TryNetwork(t testing.TB, nodes int) (*Network, error) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		return nil, errors.New("network namespaces need root")
+	}
+	if _, err := exec.LookPath("ip"); err != nil {
+		return nil, err
 	}
 	n := &Network{t: t, id: fmt.Sprintf("v%d", os.Getpid()%100000), subnet: fmt.Sprintf("10.%d.%d", 100+os.Getpid()%100, os.Getpid()/100%250), size: nodes}
 	t.Cleanup(n.cleanup)
 	if out, err := n.ip("link", "add", n.bridge(), "type", "bridge"); err != nil {
-		t.Skipf("did not run: no bridge on this machine: %v: %s", err, out)
+		return nil, fmt.Errorf("no bridge on this machine: %w: %s", err, out)
 	}
 	n.must("addr", "add", n.subnet+".254/24", "dev", n.bridge())
 	n.must("link", "set", n.bridge(), "up")
 	for i := range nodes {
 		if out, err := n.ip("netns", "add", n.Namespace(i)); err != nil {
-			t.Skipf("did not run: no network namespaces on this machine: %v: %s", err, out)
+			return nil, fmt.Errorf("no network namespaces on this machine: %w: %s", err, out)
 		}
 		host := fmt.Sprintf("%sh%d", n.id, i)
 		n.must("link", "add", host, "type", "veth", "peer", "name", "eth0", "netns", n.Namespace(i))
@@ -42,7 +56,7 @@ func NewNetwork(t testing.TB, nodes int) *Network {
 		n.must("-n", n.Namespace(i), "link", "set", "eth0", "up")
 		n.must("-n", n.Namespace(i), "link", "set", "lo", "up")
 	}
-	return n
+	return n, nil
 }
 
 func (n *Network) bridge() string { return n.id + "br" }
@@ -58,21 +72,59 @@ func (n *Network) Wrap(node *Node) []string {
 	return []string{"ip", "netns", "exec", n.Namespace(node.Index)}
 }
 
-// Cut drops, in silence and in both directions, what a and b send one another: each knows a neighbour address for
-// the other that nobody has.
+// nobody is a neighbour address that no machine has: what is sent there is dropped in silence.
+const nobody = "02:00:00:00:de:ad"
+
+// Cut drops, in silence and in both directions, what a and b send one another.
 func (n *Network) Cut(a, b int) {
 	n.t.Helper()
-	for _, pair := range [][2]int{{a, b}, {b, a}} {
-		n.must("-n", n.Namespace(pair[0]), "neigh", "replace", n.Host(pair[1]), "lladdr", "02:00:00:00:de:ad", "dev", "eth0", "nud", "permanent")
-	}
+	n.CutOneWay(a, b)
+	n.CutOneWay(b, a)
 }
 
 // Heal undoes Cut.
 func (n *Network) Heal(a, b int) {
 	n.t.Helper()
-	for _, pair := range [][2]int{{a, b}, {b, a}} {
-		n.must("-n", n.Namespace(pair[0]), "neigh", "del", n.Host(pair[1]), "dev", "eth0")
+	n.HealOneWay(a, b)
+	n.HealOneWay(b, a)
+}
+
+// CutOneWay drops in silence what from sends to to; the other direction goes on.
+func (n *Network) CutOneWay(from, to int) {
+	n.t.Helper()
+	n.must("-n", n.Namespace(from), "neigh", "replace", n.Host(to), "lladdr", nobody, "dev", "eth0", "nud", "permanent")
+}
+
+// HealOneWay undoes CutOneWay.
+func (n *Network) HealOneWay(from, to int) {
+	n.t.Helper()
+	n.must("-n", n.Namespace(from), "neigh", "del", n.Host(to), "dev", "eth0")
+}
+
+// CutPort drops in silence what from sends to one TCP port of to, HOST:PORT as a node has it: a table of routes of its own
+// leads there, and its only gateway is nobody.
+func (n *Network) CutPort(from int, to string) {
+	n.t.Helper()
+	ns, gateway := n.Namespace(from), n.subnet+".253"
+	n.must("-n", ns, "neigh", "replace", gateway, "lladdr", nobody, "dev", "eth0", "nud", "permanent")
+	n.must("-n", ns, "route", "replace", "default", "via", gateway, "dev", "eth0", "onlink", "table", portTable)
+	n.must(n.portRule("add", from, to)...)
+}
+
+// HealPort undoes CutPort.
+func (n *Network) HealPort(from int, to string) {
+	n.t.Helper()
+	n.must(n.portRule("del", from, to)...)
+}
+
+const portTable = "77"
+
+func (n *Network) portRule(verb string, from int, to string) []string {
+	host, port, err := net.SplitHostPort(to)
+	if err != nil {
+		n.t.Fatal(err)
 	}
+	return []string{"-n", n.Namespace(from), "rule", verb, "to", host, "ipproto", "tcp", "dport", port, "lookup", portTable}
 }
 
 // Isolate cuts node i off from all others; the test process still reaches it.

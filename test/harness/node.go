@@ -118,6 +118,16 @@ func (n *Node) Runs() bool {
 	}
 }
 
+// Exited gives the exit code of a process that has ended, -1 if a signal ended it; false if it runs or never did.
+func (n *Node) Exited() (code int, ended bool) {
+	if n.PID() == 0 || n.Runs() {
+		return 0, false
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.cmd.ProcessState.ExitCode(), true
+}
+
 // PID of the process that was started; with a wrapper, the wrapper's.
 func (n *Node) PID() int {
 	n.mu.Lock()

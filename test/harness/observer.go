@@ -28,6 +28,15 @@ type Observer struct {
 	asked  int
 	latest map[int32]seen
 	first  map[int32]int64
+	told   []Witness
+}
+
+// Witness is told of what an Observer sees, one call at a time for each range and kind.
+type Witness interface {
+	// SawRecords: records that stand one behind the other from offset on.
+	SawRecords(r int32, offset int64, ids []uint64, at time.Time)
+	// SawEnd: an answer to the question for the end.
+	SawEnd(r int32, end int64, asked, answered time.Time)
 }
 
 type place struct {
@@ -40,8 +49,8 @@ type seen struct {
 	offset int64
 }
 
-// StartObserver begins to look at topic until Check.
-func StartObserver(t testing.TB, seeds []string, topic string) *Observer {
+// StartObserver begins to look at topic until Check, and tells witnesses of what it sees.
+func StartObserver(t testing.TB, seeds []string, topic string, witnesses ...Witness) *Observer {
 	t.Helper()
 	client, err := kgo.NewClient(append(ClientOptions(seeds), kgo.ConsumeTopics(topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))...)
 	if err != nil {
@@ -50,7 +59,7 @@ func StartObserver(t testing.TB, seeds []string, topic string) *Observer {
 	ctx, cancel := context.WithCancel(context.Background())
 	o := &Observer{
 		t: t, cancel: cancel, client: client,
-		read: map[place]uint64{}, next: map[int32]int64{}, latest: map[int32]seen{}, first: map[int32]int64{},
+		read: map[place]uint64{}, next: map[int32]int64{}, latest: map[int32]seen{}, first: map[int32]int64{}, told: witnesses,
 	}
 	t.Cleanup(o.stop)
 	o.wg.Go(func() { o.consume(ctx) })
@@ -86,20 +95,49 @@ func (o *Observer) consume(ctx context.Context) {
 			o.read[place{r.Partition, r.Offset}] = id
 		})
 		o.mu.Unlock()
+		o.tellRecords(fetches)
 	}
+}
+
+// tellRecords tells the witnesses what came, each run of records without a gap by itself.
+func (o *Observer) tellRecords(fetches kgo.Fetches) {
+	if len(o.told) == 0 {
+		return
+	}
+	now := time.Now()
+	fetches.EachPartition(func(p kgo.FetchTopicPartition) {
+		var ids []uint64
+		for i, r := range p.Records {
+			id, err := PayloadID(r.Value)
+			if err != nil {
+				return // it is among the errors already
+			}
+			ids = append(ids, id)
+			if i+1 < len(p.Records) && p.Records[i+1].Offset == r.Offset+1 {
+				continue
+			}
+			for _, w := range o.told {
+				w.SawRecords(p.Partition, r.Offset-int64(len(ids))+1, ids, now)
+			}
+			ids = nil
+		}
+	})
 }
 
 func (o *Observer) ask(ctx context.Context, topic string) {
 	adm := kadm.NewClient(o.client)
 	for ctx.Err() == nil {
 		bounded, cancel := context.WithTimeout(ctx, 5*time.Second)
+		asked := time.Now()
 		ends, endErr := adm.ListEndOffsets(bounded, topic)
+		answered := time.Now()
 		starts, startErr := adm.ListStartOffsets(bounded, topic)
 		cancel()
 		o.mu.Lock()
 		if endErr == nil {
 			o.asked++
 			ends.Each(o.sawEnd)
+			ends.Each(func(l kadm.ListedOffset) { o.tellEnd(l, asked, answered) })
 		}
 		if startErr == nil {
 			starts.Each(o.sawStart)
@@ -109,6 +147,15 @@ func (o *Observer) ask(ctx context.Context, topic string) {
 		case <-ctx.Done():
 		case <-time.After(20 * time.Millisecond):
 		}
+	}
+}
+
+func (o *Observer) tellEnd(l kadm.ListedOffset, asked, answered time.Time) {
+	if l.Err != nil {
+		return
+	}
+	for _, w := range o.told {
+		w.SawEnd(l.Partition, l.Offset, asked, answered)
 	}
 }
 
@@ -138,22 +185,38 @@ func (o *Observer) sawStart(l kadm.ListedOffset) {
 func (o *Observer) Check(final []Read) {
 	o.t.Helper()
 	o.stop()
+	for _, err := range o.Breaches(final) {
+		o.t.Error(err)
+	}
+	o.t.Logf("observer: %d records read as they came, the end asked for %d times", len(o.read), o.asked)
+}
+
+// Breaches are those of what was seen so far, while the observer goes on; final is what stands in the topic now, and
+// nobody writes.
+func (o *Observer) Breaches(final []Read) []error {
 	stands := map[place]uint64{}
 	for _, r := range final {
 		stands[place{r.Range, r.Offset}] = r.ID
 	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	errs := append([]error(nil), o.errs...)
 	for p, id := range o.read {
 		if now, ok := stands[p]; ok && now != id {
-			o.errs = append(o.errs, fmt.Errorf("K2: range %d offset %d was read as record %d, now record %d stands there", p.r, p.offset, id, now))
+			errs = append(errs, fmt.Errorf("K2: range %d offset %d was read as record %d, now record %d stands there", p.r, p.offset, id, now))
 		} else if !ok && p.offset >= o.first[p.r] {
-			o.errs = append(o.errs, fmt.Errorf("I7: range %d offset %d was read as record %d, and is gone", p.r, p.offset, id))
+			errs = append(errs, fmt.Errorf("I7: range %d offset %d was read as record %d, and is gone", p.r, p.offset, id))
 		}
 	}
-	if len(o.errs) > 10 {
-		o.errs = append(o.errs[:10], fmt.Errorf("and %d more", len(o.errs)-10))
+	if len(errs) > 10 {
+		errs = append(errs[:10], fmt.Errorf("and %d more", len(errs)-10))
 	}
-	for _, err := range o.errs {
-		o.t.Error(err)
-	}
-	o.t.Logf("observer: %d records read as they came, the end asked for %d times", len(o.read), o.asked)
+	return errs
+}
+
+// Seen is how many records were read as they came, and how many answers told the end.
+func (o *Observer) Seen() (records, ends int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return len(o.read), o.asked
 }
