@@ -143,15 +143,6 @@ func (g *consumerGroup) checkFetch(member *string, epoch int32) error {
 	return err
 }
 
-// checkCommit says whether a member may commit offsets of all that it holds.
-func (g *consumerGroup) checkCommit(member string, instance *string, epoch int32) error {
-	m, err := g.known(member, instance)
-	if err == nil && m.epoch != epoch {
-		err = fmt.Errorf("%w: member %q is in epoch %d, not %d", ErrStaleMemberEpoch, m.id, m.epoch, epoch)
-	}
-	return err
-}
-
 // checkCommitOf says whether a member may commit an offset of one range. In an older epoch than its own it may if it has held the
 // range since then: nobody else can have read it meanwhile (KIP-1251).
 func (g *consumerGroup) checkCommitOf(member string, instance *string, epoch int32, r vtop.Range) error {

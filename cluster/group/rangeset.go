@@ -22,9 +22,6 @@ func (s rangeSet) has(r vtop.Range) bool {
 
 func (s rangeSet) equal(o rangeSet) bool { return slices.Equal(s, o) }
 
-// within reports whether every range of s is in o.
-func (s rangeSet) within(o rangeSet) bool { return len(s.minus(o)) == 0 }
-
 // minus gives what is in s and not in o.
 func (s rangeSet) minus(o rangeSet) rangeSet {
 	return s.where(func(r vtop.Range) bool { return !o.has(r) })
