@@ -97,6 +97,8 @@ type classicMember struct {
 type effects struct {
 	answers []answer
 	item    *fsm.GroupItem
+	// made: a generation with members was.
+	made bool
 }
 
 func newClassicGroup(id string, limits *Limits, newID func(prefix string) string) *classicGroup {
@@ -138,7 +140,7 @@ func loadClassicGroup(old *fsm.Group, members iter.Seq[*fsm.GroupMember], now ti
 
 // finish gathers what an event led to.
 func (g *classicGroup) finish() effects {
-	out := effects{answers: g.answers}
+	out := effects{answers: g.answers, made: g.tellHeader}
 	if g.tellHeader || g.tellMembers {
 		out.item = &fsm.GroupItem{Group: g.id, Header: g.header()}
 		g.stored = true

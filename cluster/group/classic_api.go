@@ -25,11 +25,7 @@ func (c *Coordinator) Join(ctx context.Context, r Join) Joined {
 		return refused(err)
 	}
 	t, ch := g.parkLocked()
-	generation := machine.generation
 	g.performLocked(machine.join(v.now, t, &r))
-	if machine.generation != generation {
-		c.counts.generations.Add(1)
-	}
 	g.mu.Unlock()
 	a, err := g.await(ctx, t, ch)
 	if err != nil {
@@ -133,6 +129,9 @@ func (g *group) parkLocked() (ticket, <-chan answer) {
 
 // performLocked does what an event led to: the item goes out, and the answers when it is applied.
 func (g *group) performLocked(eff effects) {
+	if eff.made {
+		g.c.counts.generations.Add(1)
+	}
 	if eff.item != nil {
 		g.queueLocked(eff.item)
 	}

@@ -69,6 +69,7 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 		count(descNoSpace, m.NoSpace)
 		count(descRebuilds, m.Rebuilds)
 	}
+	c.collectGroups(gauge, count)
 	stalled, failing := c.node.Disk()
 	gauge(descStalled, stalled.Seconds())
 	gauge(descFailing, truth(failing))
