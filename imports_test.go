@@ -28,9 +28,10 @@ var layers = []struct {
 	{"cluster/protocol/...", []string{"", "cluster/protocol/..."}, "the protocol core is pure"},
 	{"cluster/...", []string{"", "batch", "topicconfig", "fsm/...", "storage/...", "transport/...", "cluster/..."}, "one node put together"},
 	{"kafka/...", []string{"", "batch", "topicconfig", "fsm", "cluster/...", "kafka/..."}, "the client face stands on the node"},
-	{"cmd/vtopctl/...", []string{"", "batch", "storage/...", "transport/...", "cmd/vtopctl/..."}, "the operator's tool speaks to nodes; storage is for offline work only"},
+	{"drill/...", []string{"", "transport/adminapi", "drill/..."}, "a drill sees a cluster as its users do: the Kafka protocol and the admin port; the tool and the tests stand on it"},
+	{"cmd/vtopctl/...", []string{"", "batch", "drill/...", "storage/...", "transport/...", "cmd/vtopctl/..."}, "the operator's tool speaks to nodes; storage is for offline work only"},
 	{"cmd/vtopd/...", []string{"", "batch", "topicconfig", "fsm", "storage/...", "transport/...", "cluster/...", "kafka/...", "cmd/vtopd/..."}, "the daemon wires all"},
-	{"test/...", []string{"", "batch", "topicconfig", "fsm/...", "storage/...", "transport/...", "cluster/...", "kafka/...", "test/..."}, "tests may use everything, and nobody uses them"},
+	{"test/...", []string{"", "batch", "topicconfig", "fsm/...", "storage/...", "transport/...", "cluster/...", "kafka/...", "drill/...", "test/..."}, "tests may use everything, and nobody uses them"},
 }
 
 type listed struct {

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/vtop-log/vtop/transport/adminapi"
@@ -88,9 +89,11 @@ func (o *options) client() (*adminapi.Client, error) {
 }
 
 // fleet asks one node after the other until one answers: every node answers the same, and the one that was asked may
-// die while a long job goes on. It is for calls that may be made twice.
+// die while a long job goes on. It is for calls that may be made twice, and safe for concurrent use.
 type fleet struct {
-	id        *tlsid.Identity
+	id *tlsid.Identity
+
+	mu        sync.Mutex
 	endpoints []string
 	clients   map[string]*adminapi.Client
 	// at is the endpoint that answered last.
@@ -110,6 +113,8 @@ func (o *options) fleet() (*fleet, error) {
 }
 
 func (f *fleet) client(endpoint string) *adminapi.Client {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	c := f.clients[endpoint]
 	if c == nil {
 		c = adminapi.NewClient(endpoint, f.id)
@@ -124,6 +129,8 @@ func (f *fleet) learn(ctx context.Context) {
 	if err != nil {
 		return // the endpoints that were given remain
 	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	for _, n := range nodes {
 		if n.AdminAddr != "" && n.State != "gone" && !slices.Contains(f.endpoints, n.AdminAddr) {
 			f.endpoints = append(f.endpoints, n.AdminAddr)
@@ -131,17 +138,31 @@ func (f *fleet) learn(ctx context.Context) {
 	}
 }
 
+// order gives the endpoints, and the place of the one that answered last.
+func (f *fleet) order() (endpoints []string, at int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.endpoints), f.at
+}
+
+func (f *fleet) answered(at int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.at = at
+}
+
 // ask makes a call at one endpoint after the other, from the one that answered last, until a node answers that can:
 // limit bounds each of them. The error is the most telling one.
 func ask[T any](ctx context.Context, f *fleet, limit time.Duration, call func(context.Context, *adminapi.Client) (T, error)) (T, error) {
 	var told error
-	for i := range f.endpoints {
-		at := (f.at + i) % len(f.endpoints)
+	endpoints, first := f.order()
+	for i := range endpoints {
+		at := (first + i) % len(endpoints)
 		one, cancel := context.WithTimeout(ctx, limit)
-		v, err := call(one, f.client(f.endpoints[at]))
+		v, err := call(one, f.client(endpoints[at]))
 		cancel()
 		if err == nil || ctx.Err() != nil || !elsewhere(err) {
-			f.at = at
+			f.answered(at)
 			return v, err
 		}
 		if told == nil || hasCode(told, adminapi.CodeUnreachable) && !hasCode(err, adminapi.CodeUnreachable) {

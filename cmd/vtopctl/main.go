@@ -100,6 +100,7 @@ func rootCommand() *cobra.Command {
   vtopctl repair orders/0 --node n4    bring a missing, wiped, damaged or late replica back among the voters
   vtopctl node drain n2                empty a node, before it is removed
   vtopctl scrub                        read every sealed segment, and compare
+  vtopctl drill leader-kill            break it under load, and see whether its promises hold
 
 The endpoint is --endpoint, or VTOP_ENDPOINT, or 127.0.0.1:9642; give several with commas, and the first that answers
 is asked. Listings take -o json.
@@ -120,7 +121,7 @@ Exit codes: 0 done, 1 failed, 2 wrong usage or no answer, 3 refused or damaged.`
 		return nil
 	}
 	cmd.AddCommand(statusCommand(o), nodeCommand(o), topicCommand(o), groupCommand(o), leaseCommand(o), segmentCommand(o), certCommand(),
-		sealCommand(o), repairCommand(o), healCommand(o), scrubCommand(o), rangeCommand(o))
+		sealCommand(o), repairCommand(o), healCommand(o), scrubCommand(o), rangeCommand(o), drillCommand(o))
 	refuseStrays(cmd)
 	return cmd
 }
