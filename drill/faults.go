@@ -22,6 +22,8 @@ type target struct {
 	replica uint64
 	job     uint64
 	what    string
+	// until is when a pause ends, at the earliest: before, a node that answers has not been struck yet.
+	until time.Time
 	// missed is when the node was first seen again without what it lost.
 	missed time.Time
 }
@@ -216,7 +218,12 @@ func strike(what string) func(context.Context, *runner, *target) error {
 		case adminapi.DrillWipe:
 			req.Topic, req.Range = r.topic, t.rng
 		}
-		_, err := r.admin.Drill(ctx, t.node, req)
+		asked := time.Now()
+		res, err := r.admin.Drill(ctx, t.node, req)
+		t.until = asked.Add(time.Duration(req.PauseMS) * time.Millisecond)
+		if err == nil {
+			t.until = time.Now().Add(time.Duration(req.PauseMS+res.InMS) * time.Millisecond)
+		}
 		return err
 	}
 }
@@ -235,8 +242,11 @@ func returned(ctx context.Context, r *runner, t *target) error {
 	return nil
 }
 
-// awake: the node answers with its own voice. That a paused one still counts as alive says nothing.
+// awake: the pause is over, and the node answers with its own voice. That a paused one still counts as alive says nothing.
 func awake(ctx context.Context, r *runner, t *target) error {
+	if left := time.Until(t.until); left > 0 {
+		return fmt.Errorf("%s is paused for another %s", t.node.Name, left.Round(time.Millisecond))
+	}
 	n, err := r.node(ctx, t.node.Name)
 	if err == nil && (!n.Alive || !n.AllowsDrills) {
 		err = fmt.Errorf("%s does not answer yet", n.Name)

@@ -182,11 +182,11 @@ func (r *runner) client(more ...kgo.Opt) (*kgo.Client, error) {
 		kgo.ClientID("vtop-drill"),
 		kgo.MetadataMinAge(50 * time.Millisecond),
 		kgo.RetryBackoffFn(func(int) time.Duration { return 20 * time.Millisecond }),
-		kgo.DialTimeout(2 * time.Second),
+		kgo.DialTimeout(time.Second),
 		kgo.RetryTimeout(2 * time.Minute),
-		// A node that hangs is given up after four seconds instead of twenty.
-		kgo.ProduceRequestTimeout(2 * time.Second),
-		kgo.RequestTimeoutOverhead(2 * time.Second),
+		// A node that hangs is given up after two seconds instead of twenty.
+		kgo.ProduceRequestTimeout(time.Second),
+		kgo.RequestTimeoutOverhead(time.Second),
 	}
 	return kgo.NewClient(append(append(opts, more...), r.cfg.Client...)...)
 }

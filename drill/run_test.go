@@ -55,7 +55,7 @@ func newFake(t *testing.T) *fakeAdmin {
 
 // config is a drill of a second that strikes as often as it can.
 func (f *fakeAdmin) config(kind string) Config {
-	cfg := Config{Kind: kind, Duration: time.Second, Interval: 100 * time.Millisecond, Patience: 5 * time.Second, Ranges: 2, PerSecond: 1000, Bootstrap: f.kafka.ListenAddrs()}
+	cfg := Config{Kind: kind, Duration: time.Second, Interval: 100 * time.Millisecond, Patience: 5 * time.Second, Pause: 10 * time.Millisecond, Ranges: 2, PerSecond: 1000, Bootstrap: f.kafka.ListenAddrs()}
 	if err := cfg.Check(); err != nil {
 		f.t.Fatal(err)
 	}
@@ -205,7 +205,7 @@ func (f *fakeAdmin) Drill(_ context.Context, node adminapi.Node, req adminapi.Dr
 	if f.onDrill != nil {
 		f.onDrill()
 	}
-	return &adminapi.DrillResult{Node: node.Name}, nil
+	return &adminapi.DrillResult{Node: node.Name, InMS: 50}, nil
 }
 
 func (f *fakeAdmin) SubmitRepairs(context.Context, adminapi.RepairRequest) ([]adminapi.Repair, error) {
@@ -324,6 +324,23 @@ func TestRun_InterruptHealsAndChecks(t *testing.T) {
 	}
 	if len(f.topics) > 0 {
 		t.Errorf("left behind: %v", f.topics)
+	}
+}
+
+// A node that answers is not awake again, but not asleep yet: the next blow waits until the pause is over.
+func TestRun_PauseLastsUntilItIsOver(t *testing.T) {
+	f := newFake(t)
+	f.absent = 0
+	cfg := f.config("leader-pause")
+	cfg.Pause = 300 * time.Millisecond
+	r := run(t, f, cfg)
+	for _, b := range r.Blows {
+		if b.WholeMS < 350 {
+			t.Errorf("whole %d ms after a pause of 300 ms that begins 50 ms after the answer", b.WholeMS)
+		}
+	}
+	if !r.Held() {
+		t.Error(r.Verdict())
 	}
 }
 

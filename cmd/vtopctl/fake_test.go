@@ -28,6 +28,8 @@ type fakeCluster struct {
 	// looks counts how often a job that stays was looked at; fatal ends the nodes at the next time.
 	looks int
 	fatal bool
+	// ready: n1 has caught up.
+	ready bool
 }
 
 // lookedAt returns how often a job that stays was looked at.

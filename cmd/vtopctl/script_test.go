@@ -40,6 +40,7 @@ func TestScripts(t *testing.T) {
 			"interrupt":   cmdInterrupt,
 			"killnodes":   cmdKillNodes,
 			"tlsnode":     cmdTLSNode,
+			"ready":       cmdReady,
 		},
 		Setup: func(env *testscript.Env) error {
 			l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -113,6 +114,14 @@ func cmdInterrupt(ts *testscript.TestScript, _ bool, args []string) {
 // killnodes ends both nodes once somebody waits for a job.
 func cmdKillNodes(ts *testscript.TestScript, _ bool, _ []string) {
 	ts.Value(clusterKey{}).(*fakeCluster).killWhenLookedAt()
+}
+
+// ready has node n1 be as it should be.
+func cmdReady(ts *testscript.TestScript, _ bool, _ []string) {
+	f := ts.Value(clusterKey{}).(*fakeCluster)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.ready = true
 }
 
 // tlsnode DIR NAME starts a node that speaks TLS with the certificate NAME of vtopctl cert, and sets $TLS to its address.
