@@ -21,27 +21,41 @@ func TestClients_Vtop(t *testing.T) {
 	matrix(t, "vtop", func(*testing.T) target { return vtop{c} })
 }
 
-// matrix runs all clients at all features one by one, each against the server that open gives, and keeps the results.
-// VTOP_CLIENTS and VTOP_FEATURES, regular expressions, choose some; then nothing is kept.
+// matrix runs all clients at all features, each against the server that open gives, and keeps the results: one by one,
+// and at the end together what only waits. VTOP_CLIENTS and VTOP_FEATURES, regular expressions, choose some; then nothing
+// is kept.
 func matrix(t *testing.T, name string, open func(t *testing.T) target) {
 	clients, features := chosen(t)
 	run := 0
 	res := newResults(name)
+	var together []func(t *testing.T)
 	for _, c := range clients {
 		prepared := c.prepare(c)
 		for _, f := range features {
 			run++
 			topic := fmt.Sprintf("%s-%03d", name, run)
-			t.Run(c.name+"/"+f.name, func(t *testing.T) {
+			one := func(t *testing.T) {
 				if prepared != nil {
 					res.add(c, f, notRun, prepared.Error())
 					t.Skipf("did not run: %v", prepared)
 				}
 				x := &cell{t: t, target: open(t), client: c, topic: topic}
 				x.judge(f, res)
+			}
+			if !f.waits {
+				t.Run(c.name+"/"+f.name, one)
+				continue
+			}
+			together = append(together, func(t *testing.T) {
+				t.Run(c.name+"/"+f.name, func(t *testing.T) { t.Parallel(); one(t) })
 			})
 		}
 	}
+	t.Run("together", func(t *testing.T) {
+		for _, start := range together {
+			start(t)
+		}
+	})
 	if err := res.keep(os.Getenv("VTOP_CLIENTS") == "" && os.Getenv("VTOP_FEATURES") == ""); err != nil {
 		t.Error(err)
 	}

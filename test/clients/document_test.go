@@ -75,7 +75,9 @@ Libraries run at their defaults, save for these:
 - sarama's producer tries 60 times, 250 ms apart: its default of three tries, 100 ms apart, outlives no change of leader.
 - kafka-console-producer's ` + "`--message-send-max-retries`" + ` is the Java producer's own default; the tool's is three.
 - kafkajs has no snappy, lz4 and zstd of its own: it runs with kafkajs-snappy, lz4js and zstd-codec. Without a group it
-  can't consume; where a feature needs none it reads under a group of its own and commits nothing.
+  can't consume; where a feature needs none it reads under a group of its own.
+- kafka-go commits every 100 ms: with synchronous commits its Reader hands the broken connection of a coordinator that
+  dies to the application, whatever the server.
 - Command-line consumers commit every 100 ms; their default of 5 s would make a death repeat more records than the test writes.
 `
 

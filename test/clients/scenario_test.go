@@ -40,21 +40,23 @@ type feature struct {
 	name string
 	what string // one line under the table
 	run  func(x *cell) error
+	// waits marks what disturbs nobody, and waits long: the consumer protocol's session timeout is the server's, 45 s.
+	waits bool
 }
 
 // allFeatures are the columns, in the order in which they run.
 func allFeatures() []feature {
 	out := []feature{
-		{"topic", "creates a topic of three ranges (kcat: by producing to it)", createTopic},
-		{"acks=all", "produces 500 records with acks=all and without idempotence; all are there once, in order", produce("", codecNone, false)},
-		{"gzip", "200 records, stored as gzip batches, and reads such", produce("gzip", codecGzip, false)},
-		{"snappy", "the same with snappy", produce("snappy", codecSnappy, false)},
-		{"lz4", "the same with lz4", produce("lz4", codecLZ4, false)},
-		{"zstd", "the same with zstd", produce("zstd", codecZstd, false)},
-		{"idempotent", "500 records under a producer id; all are there once, in order", produce("", codecNone, true)},
-		{"consume", "reads three ranges with batches of all codecs from the start; nothing lacks, each range in order", consume},
-		{"lease transfer", "produces (idempotent if it can) and consumes while the lease moves twice; no error, nothing lost, nothing twice", fault(moveTwice)},
-		{"holder killed", "the same while kill -9 hits the holder of the lease", fault(killHolder)},
+		{"topic", "creates a topic of three ranges (kcat: by producing to it)", createTopic, false},
+		{"acks=all", "produces 500 records with acks=all and without idempotence; all are there once, in order", produce("", codecNone, false), false},
+		{"gzip", "200 records, stored as gzip batches, and reads such", produce("gzip", codecGzip, false), false},
+		{"snappy", "the same with snappy", produce("snappy", codecSnappy, false), false},
+		{"lz4", "the same with lz4", produce("lz4", codecLZ4, false), false},
+		{"zstd", "the same with zstd", produce("zstd", codecZstd, false), false},
+		{"idempotent", "500 records under a producer id; all are there once, in order", produce("", codecNone, true), false},
+		{"consume", "reads three ranges with batches of all codecs from the start; nothing lacks, each range in order", consume, false},
+		{"lease transfer", "produces (idempotent if it can) and consumes while the lease moves twice; no error, nothing lost, nothing twice", fault(moveTwice), false},
+		{"holder killed", "the same while kill -9 hits the holder of the lease", fault(killHolder), false},
 	}
 	return append(out, groupFeatures()...)
 }

@@ -86,7 +86,6 @@ async function run(command, stop, config) {
     eachBatch: async ({ batch }) => {
       write({ id: command.id, records: batch.messages.map(m => [batch.partition, Number(m.offset), m.value.toString()]) })
       n += batch.messages.length
-      if (!config.commits) return
       const offset = String(BigInt(batch.lastOffset()) + 1n)
       await consumer.commitOffsets([{ topic: batch.topic, partition: batch.partition, offset }])
     },
@@ -98,7 +97,7 @@ async function run(command, stop, config) {
   await consumer.disconnect()
 }
 
-// consume needs a group, since kafkajs has no other way; it commits nothing.
+// consume needs a group, since kafkajs has no other way; without commits it would begin again after each rebalance.
 function consume(command, stop) {
   return run(command, stop, { groupId: `kafkajs-${process.pid}-${command.id}`, maxWaitTimeInMs: 500 })
 }
@@ -107,7 +106,7 @@ function group(command, stop) {
   if (command.protocol === 'consumer') throw new Unsupported('it speaks the classic protocol only')
   if (command.instance) throw new Unsupported('it has no static members')
   return run(command, stop, {
-    groupId: command.group, sessionTimeout: 6000, heartbeatInterval: 1000, rebalanceTimeout: 10000, maxWaitTimeInMs: 500, commits: true,
+    groupId: command.group, sessionTimeout: 6000, heartbeatInterval: 1000, rebalanceTimeout: 10000, maxWaitTimeInMs: 500,
   })
 }
 

@@ -129,40 +129,22 @@ func (c client) Group(ctx context.Context, cmd program.Command, out *program.Out
 	cfg := c.reader(cmd.Topic)
 	cfg.GroupID, cfg.StartOffset = cmd.Group, kafka.FirstOffset
 	cfg.SessionTimeout, cfg.HeartbeatInterval = 6*time.Second, time.Second
+	// With synchronous commits the Reader hands the broken connection of a coordinator that dies to the application.
+	cfg.CommitInterval = 100 * time.Millisecond
 	cfg.ErrorLogger = kafka.LoggerFunc(func(format string, args ...any) { out.Warn(format, args...) })
 	r := kafka.NewReader(cfg)
 	defer r.Close()
-	for ctx.Err() == nil {
-		messages, err := fetch(ctx, r)
+	for {
+		m, err := r.FetchMessage(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
 		if err != nil {
 			return fmt.Errorf("fetch: %w", err)
 		}
-		var records []program.Record
-		for _, m := range messages {
-			records = append(records, program.Read(int32(m.Partition), m.Offset, m.Value))
-		}
-		out.Records(records...)
-		if err := r.CommitMessages(context.Background(), messages...); err != nil {
+		out.Records(program.Read(int32(m.Partition), m.Offset, m.Value))
+		if err := r.CommitMessages(context.Background(), m); err != nil {
 			return fmt.Errorf("commit: %w", err)
 		}
 	}
-	return nil
-}
-
-// fetch gives what comes within a short time, so that one commit is for all of it.
-func fetch(ctx context.Context, r *kafka.Reader) ([]kafka.Message, error) {
-	ctx, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
-	defer cancel()
-	var out []kafka.Message
-	for len(out) < 500 {
-		m, err := r.FetchMessage(ctx)
-		if ctx.Err() != nil {
-			return out, nil
-		}
-		if err != nil {
-			return out, err
-		}
-		out = append(out, m)
-	}
-	return out, nil
 }
