@@ -208,7 +208,7 @@ func (c *Coordinator) awaits(ctx context.Context, slot fsm.Slot) (epoch vtop.Epo
 	vacant := false
 	werr := c.await(ctx, func() bool {
 		epoch, err = c.serves(slot)
-		vacant = errors.Is(err, ErrNotCoordinator) && c.ctx.Err() == nil && c.holder(slot) == ""
+		vacant = errors.Is(err, ErrNotCoordinator) && c.ctx.Err() == nil && c.cfg.CaughtUp() && c.holder(slot) == ""
 		return !vacant
 	})
 	switch {
@@ -246,12 +246,21 @@ func (c *Coordinator) await(ctx context.Context, done func() bool) error {
 	}
 }
 
-// holder is the living process that holds a slot; empty if there is none.
+// holder is the living process that holds a slot; empty if there is none, as far as is known here.
 func (c *Coordinator) holder(slot fsm.Slot) vtop.NodeName {
+	if !c.cfg.CaughtUp() {
+		return "" // what is applied may be of before the restart, when this node held it
+	}
 	st := c.cfg.Machine.State()
 	l := st.Coordinator(slot)
+	if l.Holder == c.cfg.Self {
+		if l.Incarnation == c.cfg.Incarnation {
+			return c.cfg.Self
+		}
+		return ""
+	}
 	n, ok := st.Node(l.Holder)
-	if !ok || !l.HeldBy(n.Name, n.Incarnation) || n.Name != c.cfg.Self && !c.cfg.Alive(n.Name) {
+	if !ok || !l.HeldBy(n.Name, n.Incarnation) || !c.cfg.Alive(n.Name) {
 		return ""
 	}
 	return n.Name

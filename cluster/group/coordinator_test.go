@@ -391,3 +391,37 @@ func TestCoordinator_KindsDoNotMix(t *testing.T) {
 		}
 	})
 }
+
+// TestCoordinator_RestartedNodeNamesNobody: what it has applied may be of before its restart, and name itself; it waits until it knows.
+func TestCoordinator_RestartedNodeNamesNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 2)
+		w.grant("g", "n1") // to the process before
+		caughtUp := false
+		c, err := New(Config{
+			Self: "n1", Incarnation: 2, Machine: w.machine, Propose: w.propose, Clock: func() time.Duration { return 0 },
+			CaughtUp: func() bool { return caughtUp }, Alive: func(vtop.NodeName) bool { return true },
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if name, err := c.Holder(t.Context(), "g"); !errors.Is(err, ErrNotAvailable) {
+			t.Errorf("before it has caught up: %q, %v", name, err)
+		}
+		if err := w.commit(c, w.commitOf("g", 1)); !errors.Is(err, ErrNotCoordinator) {
+			t.Errorf("a commit before it has caught up: %v", err)
+		}
+		caughtUp = true
+		if name, err := c.Holder(t.Context(), "g"); !errors.Is(err, ErrNotAvailable) {
+			t.Errorf("while the slot is another process's: %q, %v", name, err)
+		}
+		if err := w.commit(c, w.commitOf("g", 1)); !errors.Is(err, ErrLoading) {
+			t.Errorf("a commit to a slot that nobody holds: %v", err)
+		}
+		w.grant("g", "n2")
+		if name, err := c.Holder(t.Context(), "g"); name != "n2" || err != nil {
+			t.Errorf("after the grant: %q, %v", name, err)
+		}
+	})
+}
