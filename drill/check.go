@@ -65,6 +65,15 @@ func (p place) String() string { return fmt.Sprintf("%d/%d", p.r, p.offset) }
 // at or above starts, K2, K4 with the order within each range, and the epochs of K6. A range that starts has not is taken
 // to begin at 0.
 func CheckLedger(acks []Ack, read []Read, starts map[int32]int64) []Breach {
+	return checkLedger(acks, read, starts, true)
+}
+
+// CheckPlainLedger is CheckLedger for a producer that is not idempotent: its records may be there twice, and out of order.
+func CheckPlainLedger(acks []Ack, read []Read, starts map[int32]int64) []Breach {
+	return checkLedger(acks, read, starts, false)
+}
+
+func checkLedger(acks []Ack, read []Read, starts map[int32]int64, idempotent bool) []Breach {
 	var out []Breach
 	at := make(map[place]Read, len(read))
 	byID := make(map[uint64]place, len(read))
@@ -80,7 +89,7 @@ func CheckLedger(acks []Ack, read []Read, starts map[int32]int64) []Breach {
 			out = append(out, breach(K6, "offset %s was written under epoch %d, behind records of epoch %d", p, r.Epoch, epochs[r.Range]))
 		}
 		epochs[r.Range] = r.Epoch
-		if r.ID == NotInLedger {
+		if r.ID == NotInLedger || !idempotent {
 			continue
 		}
 		if other, ok := byID[r.ID]; ok && other != p {

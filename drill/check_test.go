@@ -53,6 +53,9 @@ func TestCheckLedger_FindsPlantedBreaches(t *testing.T) {
 		"an older epoch behind":    {read: []Read{rec(1, 0), rec(2, 1), late}, check: K6, part: "epoch 0, behind records of epoch 1"},
 	} {
 		wantBreach(t, name, CheckLedger(acks, c.read, c.starts), c.check, c.part)
+		if c.check == K4 && name == "duplicated" { // which a plain producer may do
+			wantBreach(t, name, CheckPlainLedger(acks, c.read, c.starts), "", "")
+		}
 	}
 }
 

@@ -129,7 +129,7 @@ func startHelper(job, arg string) error {
 	if err != nil {
 		return err
 	}
-	cmd := exec.Command(exe, helperName, job, arg)
+	cmd := exec.Command(exe, helperName, strconv.Itoa(os.Getpid()), job, arg)
 	cmd.Stderr = os.Stderr
 	cmd.ExtraFiles = []*os.File{alive}
 	cmd.Env = append(os.Environ(), envSuccessor+"="+string(argv))
@@ -166,12 +166,15 @@ const helperName = "drill-helper"
 // helperCommand is what startHelper starts; it is no command for people.
 func helperCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: helperName, Hidden: true, Args: cobra.ExactArgs(2),
+		Use: helperName, Hidden: true, Args: cobra.ExactArgs(3),
 		RunE: func(_ *cobra.Command, args []string) error {
 			signal.Ignore(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 			parent, err := os.FindProcess(os.Getppid()) // a handle: a number that is given away again is not mistaken for it
 			if err != nil {
 				return err
+			}
+			if args[0] != strconv.Itoa(parent.Pid) {
+				return fmt.Errorf("helper of process %s, whose parent is %d: it is gone", args[0], parent.Pid)
 			}
 			alive := os.NewFile(3, "alive")
 			gone := make(chan struct{})
@@ -180,14 +183,14 @@ func helperCommand() *cobra.Command {
 				close(gone)
 			}()
 			fmt.Println("ready")
-			switch args[0] {
+			switch args[1] {
 			case "pause":
-				return helpPause(parent, args[1], gone)
+				return helpPause(parent, args[2], gone)
 			case "succeed":
 				<-gone
 				return succeed(parent.Pid)
 			}
-			return fmt.Errorf("%w: helper for %q", errUsage, args[0])
+			return fmt.Errorf("%w: helper for %q", errUsage, args[1])
 		},
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/vtop-log/vtop/batch"
+	"github.com/vtop-log/vtop/drill"
 )
 
 // Read is one record read back.
@@ -70,47 +71,34 @@ func reached(next, ends map[int32]int64) bool {
 }
 
 // NotInLedger is the id of records that a test writes beside its ledger.
-const NotInLedger = 0
+const NotInLedger = drill.NotInLedger
 
 // CheckLedger holds what was read against what was acknowledged: K1, K2, K4, and the order within each range.
-func CheckLedger(acks []Ack, read []Read) error { return checkLedger(acks, read, true) }
+func CheckLedger(acks []Ack, read []Read) error {
+	return told(drill.CheckLedger(acks, drillReads(read), nil))
+}
 
 // CheckPlainLedger is CheckLedger for a producer that isn't idempotent: its records may be there twice, and out of order.
-func CheckPlainLedger(acks []Ack, read []Read) error { return checkLedger(acks, read, false) }
+func CheckPlainLedger(acks []Ack, read []Read) error {
+	return told(drill.CheckPlainLedger(acks, drillReads(read), nil))
+}
 
-func checkLedger(acks []Ack, read []Read, idempotent bool) error {
+func drillReads(read []Read) []drill.Read {
+	out := make([]drill.Read, len(read))
+	for i, r := range read {
+		out[i] = drill.Read{ID: r.ID, Range: r.Range, Offset: r.Offset, Epoch: r.Epoch}
+	}
+	return out
+}
+
+// told joins the first breaches.
+func told(breaches []drill.Breach) error {
 	var errs []error
-	at := map[place]uint64{}
-	byID := map[uint64]place{}
-	last, epoch := map[int32]uint64{}, map[int32]int32{}
-	for _, r := range read {
-		p := place{r.Range, r.Offset}
-		if other, ok := at[p]; ok && other != r.ID {
-			errs = append(errs, fmt.Errorf("K2: range %d offset %d has record %d and record %d", r.Range, r.Offset, other, r.ID))
-		}
-		at[p] = r.ID
-		if r.Epoch < epoch[r.Range] {
-			errs = append(errs, fmt.Errorf("K6: range %d offset %d was written under epoch %d, behind records of epoch %d", r.Range, r.Offset, r.Epoch, epoch[r.Range]))
-		}
-		epoch[r.Range] = r.Epoch
-		if r.ID == NotInLedger || !idempotent {
-			continue
-		}
-		if other, ok := byID[r.ID]; ok && other != p {
-			errs = append(errs, fmt.Errorf("K4: record %d stands at %v and at %v", r.ID, other, p))
-		}
-		if r.ID <= last[r.Range] {
-			errs = append(errs, fmt.Errorf("order: range %d has record %d behind record %d", r.Range, r.ID, last[r.Range]))
-		}
-		byID[r.ID], last[r.Range] = p, r.ID
+	for _, b := range breaches[:min(len(breaches), 10)] {
+		errs = append(errs, b)
 	}
-	for _, a := range acks {
-		if got, ok := at[place{a.Range, a.Offset}]; !ok || got != a.ID {
-			errs = append(errs, fmt.Errorf("K1: record %d was acknowledged at %d/%d, where record %d stands (present: %v)", a.ID, a.Range, a.Offset, got, ok))
-		}
-	}
-	if len(errs) > 10 {
-		errs = append(errs[:10], fmt.Errorf("and %d more", len(errs)-10))
+	if more := len(breaches) - len(errs); more > 0 {
+		errs = append(errs, fmt.Errorf("and %d more", more))
 	}
 	return errors.Join(errs...)
 }

@@ -2,25 +2,19 @@ package harness
 
 import (
 	"context"
-	"encoding/binary"
 	"fmt"
-	"hash/crc32"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/vtop-log/vtop/drill"
 )
 
 // Ack is one acknowledged record.
-type Ack struct {
-	ID     uint64
-	Range  int32
-	Offset int64
-	// Sent is a moment before it was handed to the client, At one after the answer.
-	Sent, At time.Time
-}
+type Ack = drill.Ack
 
 // Attempt is a record that the client gave up: it may be in the log or not.
 type Attempt struct {
@@ -272,25 +266,7 @@ func (l *Ledger) StopKeepingFailures(limit time.Duration) []Ack {
 }
 
 // Payload is the value of record id: the id, a filler that follows from it, and a checksum.
-func Payload(id uint64, size int) []byte {
-	b := make([]byte, size)
-	binary.BigEndian.PutUint64(b, id)
-	x := id
-	for i := 8; i+8 <= size-4; i += 8 {
-		x = x*6364136223846793005 + 1442695040888963407
-		binary.BigEndian.PutUint64(b[i:], x)
-	}
-	binary.BigEndian.PutUint32(b[size-4:], crc32.ChecksumIEEE(b[:size-4]))
-	return b
-}
+func Payload(id uint64, size int) []byte { return drill.Payload(id, size) }
 
 // PayloadID checks a payload and gives its id.
-func PayloadID(b []byte) (uint64, error) {
-	if len(b) < 12 {
-		return 0, fmt.Errorf("payload of %d bytes", len(b))
-	}
-	if crc32.ChecksumIEEE(b[:len(b)-4]) != binary.BigEndian.Uint32(b[len(b)-4:]) {
-		return 0, fmt.Errorf("payload of record %d is damaged", binary.BigEndian.Uint64(b))
-	}
-	return binary.BigEndian.Uint64(b), nil
-}
+func PayloadID(b []byte) (uint64, error) { return drill.PayloadID(b) }
