@@ -61,7 +61,7 @@ type Data interface {
 	// ErrNotLeader at once if the lease is elsewhere; ErrNotReady if ctx ended first.
 	WaitLeading(ctx context.Context, r vtop.Range) error
 
-	// EndOffset is the high watermark and the epoch of the record below it; ErrOffsetNotAvailable until a new
+	// EndOffset is the high watermark and the epoch of the leader that tells it; ErrOffsetNotAvailable until a new
 	// leader's watermark has reached its epoch's start (I7). Leader checks as in Fetch.
 	EndOffset(r vtop.Range, clientEpoch vtop.Epoch) (EpochOffset, error)
 	// StartOffset is the log start and the epoch that owns it. Leader checks as in Fetch.

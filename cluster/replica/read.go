@@ -222,8 +222,9 @@ func (e *Engine) diverging(ld *leadership, spec FetchSpec) *EpochOffset {
 	return nil
 }
 
-// EndOffset is the high watermark and the epoch of the record below it; vtop.ErrOffsetNotAvailable until the high
-// watermark has reached the start of the epoch (I7).
+// EndOffset is the high watermark and the epoch of the leader that tells it, not that of the record below: so a client knows the
+// word of a deposed leader, whose deadline has not come, from that of the next one, also before that wrote (C1).
+// vtop.ErrOffsetNotAvailable until the high watermark has reached the start of the epoch (I7).
 func (e *Engine) EndOffset(r vtop.Range, clientEpoch vtop.Epoch) (EpochOffset, error) {
 	ld, err := e.serving(r, clientEpoch)
 	if err != nil {
@@ -233,8 +234,7 @@ func (e *Engine) EndOffset(r vtop.Range, clientEpoch vtop.Epoch) (EpochOffset, e
 		return EpochOffset{-1, -1}, fmt.Errorf("%w: range %s: high watermark %d, epoch %d started at %d",
 			vtop.ErrOffsetNotAvailable, r, ld.highWatermark(), ld.epoch, ld.start)
 	}
-	hw := ld.highWatermark()
-	return EpochOffset{e.ownerOf(r, hw-1, ld.epoch), hw}, nil
+	return EpochOffset{ld.epoch, ld.highWatermark()}, nil
 }
 
 // StartOffset is the log start and the epoch that owns it.
