@@ -61,13 +61,14 @@ func StartObserver(t testing.TB, seeds []string, topic string, witnesses ...Witn
 		t: t, cancel: cancel, client: client,
 		read: map[place]uint64{}, next: map[int32]int64{}, latest: map[int32]seen{}, first: map[int32]int64{}, told: witnesses,
 	}
-	t.Cleanup(o.stop)
+	t.Cleanup(o.Stop)
 	o.wg.Go(func() { o.consume(ctx) })
 	o.wg.Go(func() { o.ask(ctx, topic) })
 	return o
 }
 
-func (o *Observer) stop() {
+// Stop ends looking; Check does too.
+func (o *Observer) Stop() {
 	o.cancel()
 	o.wg.Wait()
 	o.client.Close()
@@ -184,7 +185,7 @@ func (o *Observer) sawStart(l kadm.ListedOffset) {
 // Check stops looking and fails the test on any breach; final is what stands in the topic now.
 func (o *Observer) Check(final []Read) {
 	o.t.Helper()
-	o.stop()
+	o.Stop()
 	for _, err := range o.Breaches(final) {
 		o.t.Error(err)
 	}

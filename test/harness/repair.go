@@ -228,10 +228,16 @@ func Listing(dir string) (string, error) {
 
 // Unlinked counts the files that the node's process holds open although no name leads to them, and their bytes on disk.
 func (n *Node) Unlinked() (files int, size int64) {
+	names, size := n.UnlinkedFiles()
+	return len(names), size
+}
+
+// UnlinkedFiles names them as they were named.
+func (n *Node) UnlinkedFiles() (names []string, size int64) {
 	dir := filepath.Join("/proc", strconv.Itoa(n.PID()), "fd")
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return 0, 0
+		return nil, 0
 	}
 	for _, e := range entries {
 		path := filepath.Join(dir, e.Name())
@@ -241,10 +247,10 @@ func (n *Node) Unlinked() (files int, size int64) {
 		}
 		var st syscall.Stat_t
 		if syscall.Stat(path, &st) == nil {
-			files, size = files+1, size+st.Blocks*512
+			names, size = append(names, strings.TrimSuffix(target, " (deleted)")), size+st.Blocks*512
 		}
 	}
-	return files, size
+	return names, size
 }
 
 // PeakRSS is the highest resident memory of the node's process since ResetPeak, in bytes.
