@@ -66,7 +66,11 @@ func (c *fileCache) acquire(s *segment, create, readOnly bool) (*handle, error) 
 		_ = file.Close()
 		return h, nil
 	}
-	h := &handle{file: file, owner: s, users: 1}
+	h := &handle{file: file, owner: s, users: 1, dropped: s.retired}
+	if s.retired {
+		c.mu.Unlock()
+		return h, nil
+	}
 	s.handle = h
 	c.open++
 	victims := c.victimsLocked()
@@ -111,6 +115,19 @@ func (c *fileCache) drop(s *segment) {
 	}
 	c.mu.Unlock()
 	closeAll(victims)
+}
+
+// retire drops the handles of segments that left the log. A reader that still has the segment may open it once more: then
+// the file is closed when that reader is done, and kept for nobody.
+func (c *fileCache) retire(segs ...*segment) {
+	c.mu.Lock()
+	for _, s := range segs {
+		s.retired = true
+	}
+	c.mu.Unlock()
+	for _, s := range segs {
+		c.drop(s)
+	}
 }
 
 func (c *fileCache) detachLocked(h *handle) {

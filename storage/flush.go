@@ -141,8 +141,8 @@ func (l *Log) writeOut(job *flushJob) error {
 
 // removeUndone removes the files of empty tails that were given up, durably.
 func (l *Log) removeUndone(undone []*segment) error {
+	l.store.files.retire(undone...)
 	for _, seg := range undone {
-		l.store.files.drop(seg)
 		if err := l.store.fs.Remove(seg.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("remove %s: %w", seg.path, err)
 		}

@@ -103,9 +103,11 @@ func (l *Log) reload(mark vtop.Offset) error {
 		return err
 	}
 	l.mu.Lock()
+	old := l.segs
 	l.adoptLocked(r)
 	lost := l.state == StateLost
 	l.mu.Unlock()
+	l.store.files.retire(old...) // all of them are new, also those that nothing was cut from
 	if lost {
 		l.keepDamage(r.end, false, r.lost)
 	}

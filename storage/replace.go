@@ -48,7 +48,7 @@ func (s *Store) ReplaceSegment(r vtop.Range, base vtop.Offset, root [32]byte, fr
 	old := l.fillHoleLocked(m)
 	state := l.state
 	l.mu.Unlock()
-	s.files.drop(old)
+	s.files.retire(old)
 	l.log.Info("a damaged segment is replaced", "segment", base, "end", m.End, "state", state)
 	from.forget(seg)
 	if err := errors.Join(from.removeStaged(base), s.fs.SyncDir(from.dir)); err != nil {

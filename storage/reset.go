@@ -30,6 +30,7 @@ func (l *Log) ResetTo(ctx context.Context, e vtop.Epoch, base vtop.Offset, produ
 	}
 	defer l.leaveAlone()
 	var from, to vtop.Offset
+	var old []*segment
 	err := l.store.opt.Fence.Hold(l.rng, e, vtop.FenceCut, func() error {
 		l.mu.Lock()
 		defer l.mu.Unlock()
@@ -42,7 +43,7 @@ func (l *Log) ResetTo(ctx context.Context, e vtop.Epoch, base vtop.Offset, produ
 		if l.end >= base {
 			return fmt.Errorf("range %s: reset to %d refused: the log reaches to %d", l.rng, base, l.end)
 		}
-		from, to = l.segs[0].base, l.end
+		from, to, old = l.segs[0].base, l.end, l.segs
 		l.generation++
 		for _, s := range l.segs {
 			s.gone = true
@@ -55,6 +56,7 @@ func (l *Log) ResetTo(ctx context.Context, e vtop.Epoch, base vtop.Offset, produ
 	if err != nil {
 		return err
 	}
+	l.store.files.retire(old...)
 	l.log.Warn("reset: the leader no longer has what follows the log end", "epoch", e, "dropped_from", from, "dropped_to", to, "begins_at", base)
 	if err := l.finishReset(); err != nil {
 		return l.failOp(fmt.Errorf("reset to %d: %w", base, err))

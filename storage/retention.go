@@ -116,8 +116,8 @@ func runsFrom(runs []vtop.EpochRun, base, end vtop.Offset) []vtop.EpochRun {
 // unlink removes the files of segments that no longer belong to the log. Open handles go on reading.
 func (l *Log) unlink(victims []*segment) error {
 	var errs []error
+	l.store.files.retire(victims...)
 	for _, s := range victims {
-		l.store.files.drop(s)
 		for _, suffix := range []string{logSuffix, indexSuffix, manifestSuffix, producerSuffix, holeSuffix} {
 			if err := l.store.fs.Remove(l.path(s.base, suffix)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				errs = append(errs, err)

@@ -37,8 +37,9 @@ type segment struct {
 	// index is always there for a tail and a closed segment; for a sealed one it lives with the open file.
 	index *index
 
-	// handle is guarded by fileCache.mu.
-	handle *handle
+	// handle is guarded by fileCache.mu, as is retired: the segment has none and gets none any more.
+	handle  *handle
+	retired bool
 }
 
 // Names of the files of a replica. The number is the base offset, 20 digits, so that names sort.

@@ -231,9 +231,7 @@ func (l *Log) close() {
 	l.shut = true
 	l.broadcastLocked()
 	l.mu.Unlock()
-	for _, seg := range segs {
-		l.store.files.drop(seg)
-	}
+	l.store.files.retire(segs...)
 }
 
 // sortedLocked returns the logs by range.
