@@ -1,0 +1,186 @@
+//go:build cluster
+
+package chaos
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/vtop-log/vtop/test/harness"
+	"github.com/vtop-log/vtop/test/history"
+)
+
+// The topics of a life. Those that administrators make and delete have other names.
+const (
+	exact = "exact" // idempotent producers, one a range; its histories are kept
+	plain = "plain" // a producer that is not idempotent
+	trim  = "trim"  // small segments and a small retention: something is sealed and deleted all the time
+
+	exactRanges, plainRanges, trimRanges = 3, 2, 1
+)
+
+var topics = []string{exact, plain, trim}
+
+// load is the clients of a life.
+type load struct {
+	w         *world
+	ledgers   map[string][]*harness.Ledger
+	counted   map[*harness.Ledger]counted // what of a ledger is in the histories already
+	observers map[string]*harness.Observer
+	groups    []*harness.Members
+	histories []*history.History
+}
+
+type counted struct{ acks, given int }
+
+func (w *world) startLoad() {
+	mib, keep := "1048576", "4194304"
+	w.createTopic(exact, exactRanges, map[string]*string{"segment.bytes": &mib})
+	w.createTopic(plain, plainRanges, nil)
+	w.createTopic(trim, trimRanges, map[string]*string{"segment.bytes": &mib, "retention.bytes": &keep})
+	t, seeds := w.t, w.c.Bootstrap()
+	l := &load{w: w, ledgers: map[string][]*harness.Ledger{}, counted: map[*harness.Ledger]counted{}, observers: map[string]*harness.Observer{}}
+	w.load = l
+	for r := range int32(exactRanges) {
+		l.histories = append(l.histories, history.New(false))
+		l.ledgers[exact] = append(l.ledgers[exact], harness.StartLedger(t, seeds, exact, harness.LedgerOptions{
+			Ranges: 1, Base: r, Size: 512, InFlight: 16, PerSecond: 100, First: uint64(r+1) << 40,
+		}))
+	}
+	l.ledgers[plain] = []*harness.Ledger{harness.StartLedger(t, seeds, plain, harness.LedgerOptions{
+		Ranges: plainRanges, Size: 256, InFlight: 16, PerSecond: 100, Client: []kgo.Opt{kgo.DisableIdempotentWrite()},
+	})}
+	l.ledgers[trim] = []*harness.Ledger{harness.StartLedger(t, seeds, trim, harness.LedgerOptions{
+		Ranges: trimRanges, Size: 4096, InFlight: 16, PerSecond: 150,
+	})}
+	l.observers[exact] = harness.StartObserver(t, seeds, exact, l)
+	l.observers[trim] = harness.StartObserver(t, seeds, trim)
+	l.groups = []*harness.Members{
+		harness.StartMembers(t, seeds, "classic", exact, 2),
+		harness.StartMembers(t, seeds, "consumer", exact, 1, kgo.ServerSideBalancer()),
+	}
+}
+
+// SawRecords implements harness.Witness.
+func (l *load) SawRecords(r int32, offset int64, ids []uint64, at time.Time) {
+	l.histories[r].Read(offset, slices.Clone(ids), at)
+}
+
+// SawEnd implements harness.Witness.
+func (l *load) SawEnd(r int32, end int64, asked, answered time.Time) {
+	l.histories[r].End(end, asked, answered)
+}
+
+func (l *load) all() []*harness.Ledger {
+	var out []*harness.Ledger
+	for _, topic := range topics {
+		out = append(out, l.ledgers[topic]...)
+	}
+	return out
+}
+
+// more waits until every ledger has so many more records acknowledged.
+func (l *load) more(n int, limit time.Duration) error {
+	before := map[*harness.Ledger]int{}
+	for _, ledger := range l.all() {
+		before[ledger] = ledger.Count()
+	}
+	return until(limit, func() error {
+		for _, topic := range topics {
+			for i, ledger := range l.ledgers[topic] {
+				if got := ledger.Count() - before[ledger]; got < n {
+					return fmt.Errorf("producer %d of %s: %d of %d more records acknowledged within %s (given up: %v)", i, topic, got, n, limit, ledger.Failed())
+				}
+			}
+		}
+		return nil
+	})
+}
+
+// pause lets all ledgers rest, with everything answered; resume lets them go on.
+func (l *load) pause(limit time.Duration) (resume func(), err error) {
+	var paused []*harness.Ledger
+	resume = func() {
+		for _, ledger := range paused {
+			ledger.Resume()
+		}
+	}
+	for _, topic := range topics {
+		for i, ledger := range l.ledgers[topic] {
+			if err := ledger.Pause(limit); err != nil {
+				resume()
+				return nil, fmt.Errorf("producer %d of %s: %w", i, topic, err)
+			}
+			paused = append(paused, ledger)
+		}
+	}
+	return resume, nil
+}
+
+func (l *load) acks(topic string) []harness.Ack {
+	var out []harness.Ack
+	for _, ledger := range l.ledgers[topic] {
+		out = append(out, ledger.Acks()...)
+	}
+	return out
+}
+
+// remember puts what the ledgers of exact did since the last time into the histories.
+func (l *load) remember() {
+	for r, ledger := range l.ledgers[exact] {
+		acks, given, c := ledger.Acks(), ledger.Given(), l.counted[ledger]
+		for _, a := range acks[c.acks:] {
+			l.histories[r].Appended(a.ID, a.Offset, a.Sent, a.At)
+		}
+		for _, a := range given[c.given:] {
+			l.histories[r].Unanswered(a.ID, a.Sent)
+		}
+		l.counted[ledger] = counted{len(acks), len(given)}
+	}
+}
+
+// given is an error if an idempotent producer gave a record up: nothing here exhausts its retries.
+func (l *load) given() error {
+	var errs []error
+	for _, topic := range topics {
+		for i, ledger := range l.ledgers[topic] {
+			if failed := ledger.Failed(); len(failed) > 0 {
+				errs = append(errs, fmt.Errorf("producer %d of %s gave up %d records, the first: %w", i, topic, len(failed), failed[0]))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// silence is how long, for the range that waited longest, it took from a moment until the next record was acknowledged.
+func (l *load) silence(from time.Time) time.Duration {
+	var worst time.Duration
+	for _, ledger := range l.ledgers[exact] {
+		first := time.Now()
+		for _, a := range slices.Backward(ledger.Acks()) {
+			if a.Sent.Before(from) {
+				break
+			}
+			first = a.At
+		}
+		worst = max(worst, first.Sub(from))
+	}
+	return worst
+}
+
+// stop ends all clients.
+func (l *load) stop() {
+	for _, ledger := range l.all() {
+		ledger.StopKeepingFailures(90 * time.Second)
+	}
+	for _, m := range l.groups {
+		m.Stop()
+	}
+	for _, o := range l.observers {
+		o.Stop()
+	}
+}
