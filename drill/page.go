@@ -40,7 +40,7 @@ type page struct {
 	Ticks         []pageTick
 	Nodes         []pageNode
 	Latency, Rate pagePlot
-	AxisY         int
+	AxisY, MarkH  int
 }
 
 type pageRow struct {
@@ -101,7 +101,7 @@ func (r *Report) page() *page {
 	p.drawLatency(y+plotGap, x)
 	p.drawRate(p.Latency.Bottom+plotGap, x)
 	p.AxisY = p.Rate.Bottom
-	p.Height = p.AxisY + 30
+	p.MarkH, p.Height = p.AxisY-14, p.AxisY+30
 	for _, b := range r.Blows {
 		m := pageMark{X: x(b.AtMS), N: b.N, Tip: fmt.Sprintf("blow %d at %s: %s; no acknowledgement for %s", b.N, span(b.AtMS), b.What, span(b.DownMS))}
 		if b.DownMS > 0 {

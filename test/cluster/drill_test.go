@@ -128,7 +128,7 @@ func nothingLeft(t *testing.T, c *harness.Cluster) {
 // inChromium opens the page as a person would, if there is a browser.
 func inChromium(t *testing.T, page string) {
 	t.Helper()
-	for _, name := range []string{"chromium", "chromium-browser", "google-chrome", "chrome-headless-shell"} {
+	for _, name := range []string{"chromium", "chromium-browser", "google-chrome", "chromium-headless-shell"} {
 		path, err := exec.LookPath(name)
 		if err != nil {
 			continue
@@ -166,9 +166,22 @@ func TestDrill_RefusedWithoutAllowDrills(t *testing.T) {
 			t.Errorf("%s was struck", n.Name)
 		}
 	}
-	run := startDrill(t, c.Nodes[0].CtlCommand("drill", "leader-transfer", "--duration", "5s", "--interval", "1s", "-o", "json"))
-	if code := run.supervise(c); code != 0 || len(run.report().Blows) < 2 {
-		t.Errorf("leader-transfer: exit %d: %s", code, run.errOut.String())
+	// Case: on a topic that is there, with records of others in it and coming in, twice; it stays, and so do the records.
+	createTopic(t, c, "orders", 2, 3)
+	others := harness.StartLedger(t, c.Bootstrap(), "orders", harness.LedgerOptions{Ranges: 2, InFlight: 16, PerSecond: 200})
+	others.WaitMore(100, 30*time.Second)
+	for range 2 {
+		run := startDrill(t, c.Nodes[0].CtlCommand("drill", "leader-transfer", "--topic", "orders", "--duration", "5s", "--interval", "1s", "-o", "json"))
+		code := run.supervise(c)
+		report := run.report()
+		tellDrill(t, report)
+		if code != 0 || len(report.Blows) < 2 || report.OwnTopic || report.Load.Read <= report.Load.Acked {
+			t.Errorf("leader-transfer on orders: exit %d: %s", code, run.errOut.String())
+		}
+	}
+	others.Stop(30 * time.Second)
+	if _, errOut, code := c.Nodes[0].Ctl("topic", "describe", "orders"); code != 0 {
+		t.Errorf("the topic is gone: %s", errOut)
 	}
 }
 
