@@ -5,6 +5,8 @@
 #   make check         format, vet, lint, generated files fresh, go.mod tidy
 #   make cluster-test  real processes, real clients, real disks; steps the machine can't run say so
 #   make repair-test   the same for seal, repair, drain and healing
+#   make chaos         every fault once on a working cluster, from a seed (SEED=…, FAULTS=a,b); see docs/chaos.md
+#   make chaos-long    one cluster after the other, SEED=… MINUTES=… (default 60)
 #   make clients       real Kafka clients in six languages; writes docs/clients.md (PARTS="vtop tools" leaves out the rest)
 #   make fuzz          every decoder, FUZZTIME each (default 60s)
 #   make bench         the figures of docs/performance.md, on this machine
@@ -13,7 +15,7 @@ GO          ?= go
 FUZZTIME    ?= 60s
 STATICCHECK := $(GO) tool -modfile=tools/go.mod staticcheck
 
-.PHONY: build test race check fmt vet lint generated tidy fuzz cluster-test repair-test clients bench clean
+.PHONY: build test race check fmt vet lint generated tidy fuzz cluster-test repair-test chaos chaos-long clients bench clean
 
 build:
 	$(GO) build -o bin/vtopd ./cmd/vtopd
@@ -48,10 +50,18 @@ fuzz:
 	./tools/fuzz.sh $(FUZZTIME)
 
 cluster-test: build
-	./tools/cluster-test.sh $$($(GO) list -tags cluster ./test/... | grep -vE '/test/(repair|clients)$$')
+	./tools/cluster-test.sh $$($(GO) list -tags cluster ./test/... | grep -vE '/test/(repair|clients|chaos)$$')
 
 repair-test: build
 	./tools/cluster-test.sh ./test/repair
+
+CHAOS = VTOP_BIN=$(CURDIR)/bin VTOP_CHAOS_SEED=$(SEED) VTOP_CHAOS_FAULTS=$(FAULTS)
+
+chaos: build
+	$(CHAOS) $(GO) test -tags cluster -count=1 -timeout 30m -v ./test/chaos
+
+chaos-long: build
+	$(CHAOS) VTOP_CHAOS_MINUTES=$(or $(MINUTES),60) $(GO) test -tags cluster -count=1 -timeout 0 -v -run '^TestChaos$$' ./test/chaos
 
 clients: build
 	./tools/clients.sh $(PARTS)

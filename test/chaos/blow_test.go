@@ -22,6 +22,7 @@ type blow struct {
 	rng    *rand.Rand
 	name   string
 	struck time.Time
+	healed time.Time
 	did    string // what was struck, for the log
 }
 

@@ -111,8 +111,9 @@ func (w *world) round(r round) {
 	err = errors.Join(err, w.taken())
 	w.report.rounds++
 	for _, b := range blows {
-		w.t.Logf("round %d: %s: %s; next acknowledged everywhere after %s", r.number, b.name, b.did, short(w.load.silence(b.struck)))
-		w.report.silences[b.name] = append(w.report.silences[b.name], w.load.silence(b.struck))
+		silence := w.load.silence(b.struck, b.healed)
+		w.t.Logf("round %d: %s: %s; healed after %s, no record acknowledged for %s", r.number, b.name, b.did, short(b.healed.Sub(b.struck)), short(silence))
+		w.report.silences[b.name] = append(w.report.silences[b.name], silence)
 	}
 	w.t.Logf("round %d (%s): struck for %s, served %s later, checked in %s; %s; %s", r.number, r, short(struck.Sub(began)), short(served.Sub(struck)), short(time.Since(served)), strings.Join(checks, ", "), admins)
 	if err != nil {
@@ -137,6 +138,7 @@ func (w *world) strike(r round) []*blow {
 				b.hold(0, 3*time.Second)
 			}
 			err := f.run(b)
+			b.healed = time.Now()
 			var not skipped
 			mu.Lock()
 			defer mu.Unlock()

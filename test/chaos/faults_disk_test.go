@@ -101,18 +101,17 @@ func fsyncError(b *blow) error {
 		return err
 	}
 	defer release()
+	b.strike("one fdatasync of %s, %s, fails", n.Name, as)
 	in, err := n.TryInject("trace=fdatasync", fmt.Sprintf("inject=fdatasync:error=EIO:when=%d", 1+b.rng.IntN(30)))
 	if err != nil {
 		return didNotRun(err)
 	}
-	b.strike("one fdatasync of %s, %s, fails", n.Name, as)
 	err = until(30*time.Second, func() error {
 		if !strings.Contains(in.Calls(), "EIO") {
 			return errors.New("no fdatasync has failed yet")
 		}
 		return nil
 	})
-	b.struck = time.Now()
 	b.hold(0, 2*time.Second)
 	in.Stop()
 	if err != nil {
@@ -130,11 +129,11 @@ func fsyncHang(b *blow) error {
 	}
 	defer release()
 	before := len(n.Log())
+	b.strike("disk of %s, %s, hangs", n.Name, as)
 	in, err := n.TryInject("trace=fdatasync,fsync,sync_file_range,msync", "inject=fdatasync,fsync,sync_file_range,msync:delay_enter=120s")
 	if err != nil {
 		return didNotRun(err)
 	}
-	b.strike("disk of %s, %s, hangs", n.Name, as)
 	err = until(60*time.Second, func() error {
 		if !strings.Contains(n.Log()[before:], "ending the process") {
 			return fmt.Errorf("the disk of %s hangs, and its watchdog has not ended it: %s", n.Name, n.LogTail(2))
@@ -159,11 +158,11 @@ func fsyncSlow(b *blow) error {
 		return err
 	}
 	defer release()
+	b.strike("every sync of %s, %s, takes two seconds", n.Name, as)
 	in, err := n.TryInject("trace=fdatasync,fsync", "inject=fdatasync,fsync:delay_enter=2s")
 	if err != nil {
 		return didNotRun(err)
 	}
-	b.strike("every sync of %s, %s, takes two seconds", n.Name, as)
 	b.hold(3*time.Second, 9*time.Second)
 	in.Stop()
 	return b.ready(n)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -33,6 +34,16 @@ type load struct {
 	observers map[string]*harness.Observer
 	groups    []*harness.Members
 	histories []*history.History
+
+	mu   sync.Mutex
+	ends [exactRanges][]end // asked for since the last check
+}
+
+// end is an answer to the question for the end of a range.
+type end struct {
+	offset          int64
+	epoch           int32
+	asked, answered time.Time
 }
 
 type counted struct{ acks, given int }
@@ -71,8 +82,10 @@ func (l *load) SawRecords(r int32, offset int64, ids []uint64, at time.Time) {
 }
 
 // SawEnd implements harness.Witness.
-func (l *load) SawEnd(r int32, end int64, asked, answered time.Time) {
-	l.histories[r].End(end, asked, answered)
+func (l *load) SawEnd(r int32, offset int64, epoch int32, asked, answered time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.ends[r] = append(l.ends[r], end{offset, epoch, asked, answered})
 }
 
 func (l *load) all() []*harness.Ledger {
@@ -129,10 +142,13 @@ func (l *load) acks(topic string) []harness.Ack {
 	return out
 }
 
-// remember puts what the ledgers of exact did since the last time into the histories.
-func (l *load) remember() {
+// remember puts what the clients of exact did since the last time into the histories; epochs are those of the records that stand
+// at each offset. A holder that is cut off answers for the end until its deadline, under its epoch, by design: an answer under an
+// older epoch than that of a record which was acknowledged before the question is left out.
+func (l *load) remember(epochs [][]int32) (stale int) {
 	for r, ledger := range l.ledgers[exact] {
 		acks, given, c := ledger.Acks(), ledger.Given(), l.counted[ledger]
+		stale += l.rememberEnds(r, acks, epochs[r])
 		for _, a := range acks[c.acks:] {
 			l.histories[r].Appended(a.ID, a.Offset, a.Sent, a.At)
 		}
@@ -141,6 +157,28 @@ func (l *load) remember() {
 		}
 		l.counted[ledger] = counted{len(acks), len(given)}
 	}
+	return stale
+}
+
+func (l *load) rememberEnds(r int, acks []harness.Ack, epochs []int32) (stale int) {
+	l.mu.Lock()
+	ends := l.ends[r]
+	l.ends[r] = nil
+	l.mu.Unlock()
+	next, newest := 0, int32(-1) // both lists are in the order of time
+	for _, e := range ends {
+		for ; next < len(acks) && acks[next].At.Before(e.asked); next++ {
+			if at := acks[next].Offset; at < int64(len(epochs)) {
+				newest = max(newest, epochs[at])
+			}
+		}
+		if e.epoch < newest {
+			stale++
+			continue
+		}
+		l.histories[r].End(e.offset, e.asked, e.answered)
+	}
+	return stale
 }
 
 // given is an error if an idempotent producer gave a record up: nothing here exhausts its retries.
@@ -156,18 +194,22 @@ func (l *load) given() error {
 	return errors.Join(errs...)
 }
 
-// silence is how long, for the range that waited longest, it took from a moment until the next record was acknowledged.
-func (l *load) silence(from time.Time) time.Duration {
+// silence is the longest time without an acknowledged record, of the range that had the longest, that began from a blow to its
+// healing: for a blow that tells at once, from it to the next acknowledged record.
+func (l *load) silence(from, healed time.Time) time.Duration {
 	var worst time.Duration
 	for _, ledger := range l.ledgers[exact] {
-		first := time.Now()
-		for _, a := range slices.Backward(ledger.Acks()) {
-			if a.Sent.Before(from) {
+		before := from
+		for _, a := range ledger.Acks() {
+			if a.At.Before(from) {
+				continue
+			}
+			if before.After(healed) {
 				break
 			}
-			first = a.At
+			worst = max(worst, a.At.Sub(before))
+			before = a.At
 		}
-		worst = max(worst, first.Sub(from))
 	}
 	return worst
 }

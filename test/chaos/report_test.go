@@ -24,10 +24,10 @@ func newReport() *report {
 	return &report{silences: map[string][]time.Duration{}, skipped: map[string]string{}}
 }
 
-// String is the table: how long, from a blow, until the next record was acknowledged in the range that waited longest.
+// String is the table: how long no record was acknowledged in the range that waited longest.
 func (r *report) String() string {
 	var out strings.Builder
-	fmt.Fprintf(&out, "%d lives, %d rounds; from the blow to the next acknowledged record, in the range of %s that waited longest:\n", r.lives, r.rounds, exact)
+	fmt.Fprintf(&out, "%d lives, %d rounds; longest time without an acknowledged record from the blow on, in the range of %s that waited longest:\n", r.lives, r.rounds, exact)
 	tab := tabwriter.NewWriter(&out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(tab, "fault\tblows\tmedian\tworst")
 	for _, name := range slices.Sorted(maps.Keys(r.silences)) {

@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -38,6 +39,7 @@ func TryNetwork(t testing.TB, nodes int) (*Network, error) {
 	if _, err := exec.LookPath("ip"); err != nil {
 		return nil, err
 	}
+	sweepNetworks()
 	n := &Network{t: t, id: fmt.Sprintf("v%d", os.Getpid()%100000), subnet: fmt.Sprintf("10.%d.%d", 100+os.Getpid()%100, os.Getpid()/100%250), size: nodes}
 	t.Cleanup(n.cleanup)
 	if out, err := n.ip("link", "add", n.bridge(), "type", "bridge"); err != nil {
@@ -57,6 +59,30 @@ func TryNetwork(t testing.TB, nodes int) (*Network, error) {
 		n.must("-n", n.Namespace(i), "link", "set", "lo", "up")
 	}
 	return n, nil
+}
+
+// leftLink is the name of a bridge or of a node's link, with the process that made it.
+var leftLink = regexp.MustCompile(`^v(\d+)(br|h\d+)$`)
+
+// sweepNetworks takes down what test processes left that were killed before they could clean up.
+func sweepNetworks() {
+	links, err := net.Interfaces()
+	if err != nil {
+		return
+	}
+	for _, l := range links {
+		m := leftLink.FindStringSubmatch(l.Name)
+		if m == nil {
+			continue
+		}
+		if _, err := os.Stat("/proc/" + m[1]); err == nil {
+			continue
+		}
+		if index, ok := strings.CutPrefix(m[2], "h"); ok {
+			_ = exec.Command("ip", "netns", "del", "v"+m[1]+"n"+index).Run()
+		}
+		_ = exec.Command("ip", "link", "del", l.Name).Run()
+	}
 }
 
 func (n *Network) bridge() string { return n.id + "br" }

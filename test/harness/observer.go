@@ -35,8 +35,9 @@ type Observer struct {
 type Witness interface {
 	// SawRecords: records that stand one behind the other from offset on.
 	SawRecords(r int32, offset int64, ids []uint64, at time.Time)
-	// SawEnd: an answer to the question for the end.
-	SawEnd(r int32, end int64, asked, answered time.Time)
+	// SawEnd: an answer to the question for the end, and the epoch of the leader that gave it. It may be a deposed one's that was
+	// not yet due to know: then others may have heard of a later end before it was asked.
+	SawEnd(r int32, end int64, epoch int32, asked, answered time.Time)
 }
 
 type place struct {
@@ -156,7 +157,7 @@ func (o *Observer) tellEnd(l kadm.ListedOffset, asked, answered time.Time) {
 		return
 	}
 	for _, w := range o.told {
-		w.SawEnd(l.Partition, l.Offset, asked, answered)
+		w.SawEnd(l.Partition, l.Offset, l.LeaderEpoch, asked, answered)
 	}
 }
 
