@@ -148,7 +148,7 @@ func (l *load) acks(topic string) []harness.Ack {
 func (l *load) remember(epochs [][]int32) (stale int) {
 	for r, ledger := range l.ledgers[exact] {
 		acks, given, c := ledger.Acks(), ledger.Given(), l.counted[ledger]
-		stale += l.rememberEnds(r, acks, epochs[r])
+		stale += l.staleEnds(r, acks, epochs[r], func(e end) { l.histories[r].End(e.offset, e.asked, e.answered) })
 		for _, a := range acks[c.acks:] {
 			l.histories[r].Appended(a.ID, a.Offset, a.Sent, a.At)
 		}
@@ -160,7 +160,8 @@ func (l *load) remember(epochs [][]int32) (stale int) {
 	return stale
 }
 
-func (l *load) rememberEnds(r int, acks []harness.Ack, epochs []int32) (stale int) {
+// staleEnds gives all ends of a range to keep but those of a deposed leader, and counts these.
+func (l *load) staleEnds(r int, acks []harness.Ack, epochs []int32, keep func(end)) (stale int) {
 	l.mu.Lock()
 	ends := l.ends[r]
 	l.ends[r] = nil
@@ -176,7 +177,7 @@ func (l *load) rememberEnds(r int, acks []harness.Ack, epochs []int32) (stale in
 			stale++
 			continue
 		}
-		l.histories[r].End(e.offset, e.asked, e.answered)
+		keep(e)
 	}
 	return stale
 }
