@@ -31,7 +31,7 @@ type Config struct {
 	GossipKey string
 
 	// LeaseTime (10 s): a holder that no verified Raft leader has answered for this long stops serving. At least
-	// three times the worst Raft election.
+	// three times the worst Raft election, at most the session of consumer groups (group.Limits.CheckLease).
 	LeaseTime time.Duration
 	// NodeTimeout (3 s): a node silent for this long loses its leases.
 	NodeTimeout time.Duration
@@ -95,6 +95,9 @@ func (c *Config) withDefaults() {
 	}
 	if c.DefaultRanges == 0 {
 		c.DefaultRanges = 1
+	}
+	if c.Groups == (group.Limits{}) {
+		c.Groups = group.DefaultLimits()
 	}
 	if c.FS == nil {
 		c.FS = vfs.OS()

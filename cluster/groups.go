@@ -16,7 +16,7 @@ func (n *Node) Groups() (*group.Coordinator, error) {
 // startGroups begins to coordinate the groups of the slots that this process will be granted.
 func (n *Node) startGroups(name vtop.NodeName, incarnation vtop.Incarnation) error {
 	c, err := group.New(group.Config{
-		Self: name, Incarnation: incarnation, Machine: n.machine, Clock: monotonic, Propose: n.meta.Propose,
+		Self: name, Incarnation: incarnation, Machine: n.machine, Clock: monotonic, LeaseTime: n.cfg.LeaseTime, Propose: n.meta.Propose,
 		CaughtUp: n.meta.CaughtUp, Alive: n.Alive, Limits: n.cfg.Groups, Retention: n.cfg.OffsetRetention, Log: n.cfg.Log,
 	})
 	if err != nil {

@@ -71,6 +71,9 @@ func monotonic() time.Duration {
 // before that is done: see Ready. The error says what is wrong with the directory, the ports or the settings.
 func Start(cfg Config) (_ *Node, err error) {
 	cfg.withDefaults()
+	if err := cfg.Groups.CheckLease(cfg.LeaseTime); err != nil {
+		return nil, err
+	}
 	n := &Node{cfg: cfg, log: cfg.Log, fatal: make(chan error, 1)}
 	n.ctx, n.cancel = context.WithCancel(context.Background())
 	defer func() {

@@ -3,6 +3,7 @@ package group
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/vtop-log/vtop"
 )
@@ -43,10 +44,14 @@ func (c *Coordinator) Sync(ctx context.Context, r Sync) Synced {
 	if err != nil {
 		return Synced{Err: err}
 	}
+	session := g.classic.sessionOf(r.Claim)
 	t, ch := g.parkLocked()
 	g.performLocked(g.classic.sync(v.now, t, &r))
 	g.mu.Unlock()
 	a, err := g.await(ctx, t, ch)
+	if err == nil && a.synced.Err == nil {
+		err = c.mayVouch(session)
+	}
 	if err != nil {
 		return Synced{Err: err}
 	}
@@ -62,7 +67,20 @@ func (c *Coordinator) Heartbeat(ctx context.Context, id string, claim Claim) err
 	defer g.mu.Unlock()
 	err = g.classic.heartbeat(v.now, claim)
 	g.scheduleLocked()
+	if err == nil {
+		err = c.mayVouch(g.classic.sessionOf(claim))
+	}
 	return err
+}
+
+// mayVouch says whether a member with this session may be told that all is well. Who holds the slot by now, if another does, got it after
+// the quorum's last word to this process, and so takes no member out earlier than a session after that.
+func (c *Coordinator) mayVouch(session time.Duration) error {
+	lastWord := c.cfg.Machine.Leases().Deadline() - c.cfg.LeaseTime
+	if silence := c.cfg.Clock() - lastWord; silence >= session {
+		return fmt.Errorf("%w: the metadata quorum has not answered for %s, the member's session is %s", ErrNotAvailable, silence, session)
+	}
+	return nil
 }
 
 // Leave takes members out of a group; the answers are in the order of the leavers.

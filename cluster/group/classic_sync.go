@@ -41,6 +41,15 @@ func (g *classicGroup) current(c Claim) (*classicMember, error) {
 	return nil, fmt.Errorf("%w: %d, group %q is at %d", ErrIllegalGeneration, c.Generation, g.id, g.generation)
 }
 
+// sessionOf is the session timeout of the member that claims this; 0 if there is none.
+func (g *classicGroup) sessionOf(c Claim) time.Duration {
+	m, err := g.member(c)
+	if err != nil {
+		return 0
+	}
+	return m.session
+}
+
 // sync takes a Sync. Its answer has the ticket t, and may come with a later event.
 func (g *classicGroup) sync(now time.Time, t ticket, r *Sync) effects {
 	if s, wait := g.syncNow(now, t, r); !wait {

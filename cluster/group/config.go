@@ -19,6 +19,8 @@ type Config struct {
 	// Machine gives the applied state and the lease deadline; Clock is the clock of that deadline.
 	Machine *fsm.Machine
 	Clock   func() time.Duration
+	// LeaseTime (10 s) is how long after the quorum's last word to this process that deadline is.
+	LeaseTime time.Duration
 	// Propose has a command committed and returns once it is applied here, as meta.Meta's. vtop.ErrTimeout: outcome unknown.
 	Propose func(context.Context, fsm.Command) (fsm.Outcome, error)
 	// CaughtUp says whether this process has applied what was committed when it started. Alive whether a node is believed to run.
@@ -67,6 +69,7 @@ func (c *Config) complete() error {
 			*d = v
 		}
 	}
+	def(&c.LeaseTime, 10*time.Second)
 	def(&c.Retention, 7*24*time.Hour)
 	def(&c.Sweep, 5*time.Minute)
 	def(&c.GrantWait, time.Second)
@@ -85,5 +88,8 @@ func (c *Config) complete() error {
 	case c.Sweep < 0 || c.GrantWait < 0 || c.CommitTimeout < 0:
 		return fmt.Errorf("group: Sweep %s, GrantWait %s, CommitTimeout %s: want more than 0", c.Sweep, c.GrantWait, c.CommitTimeout)
 	}
-	return c.Limits.Validate()
+	if err := c.Limits.Validate(); err != nil {
+		return err
+	}
+	return c.Limits.CheckLease(c.LeaseTime)
 }

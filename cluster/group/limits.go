@@ -13,7 +13,8 @@ type Limits struct {
 	MaxMembers int
 	// MaxGroupBytes bounds subscriptions and assignments of the members of one group together.
 	MaxGroupBytes int
-	// MinSession and MaxSession bound the session timeouts of the classic protocol (group.min.session.timeout.ms …).
+	// MinSession and MaxSession bound the session timeouts of the classic protocol (group.min.session.timeout.ms …). A session may
+	// be shorter than the lease time: its member is answered only while the quorum's last word is younger than the session.
 	MinSession, MaxSession time.Duration
 	// MaxRebalance bounds the time that members get to join again.
 	MaxRebalance time.Duration
@@ -24,7 +25,7 @@ type Limits struct {
 	NewMemberTimeout time.Duration
 
 	// ConsumerSession and ConsumerHeartbeat are session timeout and heartbeat interval of the consumer protocol
-	// (group.consumer.session.timeout.ms, group.consumer.heartbeat.interval.ms).
+	// (group.consumer.session.timeout.ms, group.consumer.heartbeat.interval.ms). The session is at least the lease time.
 	ConsumerSession, ConsumerHeartbeat time.Duration
 }
 
@@ -58,6 +59,16 @@ func (l *Limits) Validate() error {
 			l.MaxRebalance, l.InitialDelay, l.NewMemberTimeout)
 	case l.ConsumerHeartbeat <= 0 || l.ConsumerSession < 2*l.ConsumerHeartbeat:
 		return fmt.Errorf("group limits: ConsumerSession %s, ConsumerHeartbeat %s: want the first at least twice the second", l.ConsumerSession, l.ConsumerHeartbeat)
+	}
+	return nil
+}
+
+// CheckLease refuses a lease time above the sessions that clients do not choose: a coordinator that was replaced without hearing of it goes
+// on answering for up to the lease time, and its successor takes members out after a session.
+func (l *Limits) CheckLease(lease time.Duration) error {
+	if lease > l.ConsumerSession {
+		return fmt.Errorf("lease time %s: want at most the %s session of consumer groups, or a coordinator that was cut off would still say yes to members that its successor has taken out",
+			lease, l.ConsumerSession)
 	}
 	return nil
 }

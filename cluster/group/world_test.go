@@ -31,6 +31,7 @@ type world struct {
 	after     func(*fsm.UpdateGroups, fsm.Outcome) error
 	entries   int
 	asleep    bool          // the lease deadline has passed
+	clock     time.Duration // of that deadline, while it has not
 	late      []fsm.Command // on their way, to be applied by deliver
 	retention time.Duration
 }
@@ -125,7 +126,7 @@ func (w *world) start(name vtop.NodeName) *Coordinator {
 			if w.asleep {
 				return math.MaxInt64
 			}
-			return 0
+			return w.clock
 		},
 		CaughtUp: func() bool { return true }, Alive: func(vtop.NodeName) bool { return true },
 		Log: hclog.New(&hclog.LoggerOptions{Level: hclog.Error, Output: testLog{w.t}}),
@@ -176,12 +177,17 @@ func joinRequest(group, member string) Join {
 // member makes a group of one, stable.
 func (w *world) member(c *Coordinator, id string) Claim {
 	w.t.Helper()
-	j := c.Join(w.t.Context(), joinRequest(id, ""))
+	return w.memberOf(c, joinRequest(id, ""))
+}
+
+func (w *world) memberOf(c *Coordinator, r Join) Claim {
+	w.t.Helper()
+	j := c.Join(w.t.Context(), r)
 	if j.Err != nil {
 		w.t.Fatalf("join: %v", j.Err)
 	}
 	claim := Claim{MemberID: j.MemberID, Generation: j.Generation}
-	s := c.Sync(w.t.Context(), Sync{Group: id, Claim: claim, Assignments: []Assignment{{j.MemberID, []byte("all")}}})
+	s := c.Sync(w.t.Context(), Sync{Group: r.Group, Claim: claim, Assignments: []Assignment{{j.MemberID, []byte("all")}}})
 	if s.Err != nil || string(s.Assignment) != "all" {
 		w.t.Fatalf("sync: %+v", s)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/pelletier/go-toml/v2"
 
 	"github.com/vtop-log/vtop"
+	"github.com/vtop-log/vtop/cluster/group"
 	"github.com/vtop-log/vtop/kafka"
 	"github.com/vtop-log/vtop/transport/tlsid"
 )
@@ -157,6 +158,10 @@ func (c *config) validate() error {
 	// A Raft election takes up to three heartbeat times; a lease must outlive three of them.
 	if c.LeaseTime < 9*c.RaftHeartbeat {
 		refuse("--lease-time %s is under nine times --raft-heartbeat %s: an election would end every lease", c.LeaseTime, c.RaftHeartbeat)
+	}
+	limits := group.DefaultLimits()
+	if err := limits.CheckLease(time.Duration(c.LeaseTime)); err != nil {
+		refuse("--lease-time: %w", err)
 	}
 	for _, name := range c.TransferAllow {
 		if len(name) > 63 {

@@ -89,6 +89,7 @@ func TestLoad_RefusalsSayWhatToDo(t *testing.T) {
 		"every address without an advertised one":       {[]string{"--kafka-addr", "0.0.0.0:9092"}, nil, "advertise"},
 		"founders without addresses":                    {[]string{"--bootstrap-expect", "3"}, nil, "--join"},
 		"a lease that an election outlives":             {[]string{"--lease-time", "3s"}, nil, "nine times"},
+		"a lease that outlives sessions of groups":      {[]string{"--lease-time", "46s"}, nil, "the 45s session of consumer groups"},
 		"a duration that is none, from the environment": {nil, map[string]string{"VTOP_LEASE_TIME": "soon"}, "VTOP_LEASE_TIME"},
 		"a port that is missing":                        {[]string{"--admin-addr", "localhost"}, nil, "HOST:PORT"},
 		"a gossip key of an odd length":                 {[]string{"--gossip-key", "c2hvcnQ="}, nil, "16, 24 or 32 bytes"},
