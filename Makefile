@@ -8,6 +8,8 @@
 #   make chaos         every fault once on a working cluster, from a seed (SEED=…, FAULTS=a,b); see docs/chaos.md
 #   make chaos-long    one cluster after the other, SEED=… MINUTES=… (default 60)
 #   make clients       real Kafka clients in six languages; writes docs/clients.md (PARTS="vtop tools" leaves out the rest)
+#   make sim           the whole cluster on virtual time, LIVES (1000) lives from SEED (1) on; make sim SEED=… LIVES=1 repeats one (docs/testing.md)
+#   make sim-mutants   plants mistakes and wants the simulation to find each
 #   make fuzz          every decoder, FUZZTIME each (default 60s)
 #   make bench         the figures of docs/performance.md, on this machine
 SHELL       := /bin/bash
@@ -15,7 +17,7 @@ GO          ?= go
 FUZZTIME    ?= 60s
 STATICCHECK := $(GO) tool -modfile=tools/go.mod staticcheck
 
-.PHONY: build test race check fmt vet lint generated tidy fuzz cluster-test repair-test chaos chaos-long clients bench clean
+.PHONY: build test race check fmt vet lint generated tidy sim sim-mutants fuzz cluster-test repair-test chaos chaos-long clients bench clean
 
 build:
 	$(GO) build -o bin/vtopd ./cmd/vtopd
@@ -45,6 +47,17 @@ generated:
 
 tidy:
 	$(GO) mod tidy -diff
+
+# The overlay takes the chance out of the Go runtime, so that a seed repeats a life exactly; where it does not fit this Go, the
+# plain runtime has to do.
+sim:
+	@overlay=$$($(GO) run ./test/sim/overlay bin/sim) && overlay="-overlay $$overlay" || overlay=; \
+	$(GO) test $$overlay -c -o bin/sim/sim.test ./test/sim && cd test/sim && \
+	VTOP_SIM_SEED=$(or $(SEED),1) VTOP_SIM_LIVES=$(or $(LIVES),1000) VTOP_SIM_FRESH=1 GOMAXPROCS=1 GOGC=off GOMEMLIMIT=3GiB \
+	../../bin/sim/sim.test -test.run '^TestLives$$' -test.timeout 60m -test.v | grep -v '^=== '; exit $${PIPESTATUS[0]}
+
+sim-mutants:
+	VTOP_SIM_MUTANTS=all $(GO) test -count=1 -timeout 60m -run AreFound -v ./test/sim/mutants
 
 fuzz:
 	./tools/fuzz.sh $(FUZZTIME)

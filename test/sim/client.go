@@ -189,11 +189,10 @@ func (p *producer) told(base vtop.Offset, values []string, acks int16) {
 // reader follows one range.
 type reader struct {
 	*client
-	r                 vtop.Range
-	at                vtop.Offset
-	last              vtop.Epoch // of the record below at; -1 before the first
-	end, start        vtop.Offset
-	unsettled, passes int
+	r          vtop.Range
+	at         vtop.Offset
+	last       vtop.Epoch // of the record below at; -1 before the first
+	end, start vtop.Offset
 }
 
 func (c *reader) run(ctx context.Context) {
@@ -209,6 +208,10 @@ func (c *reader) step(ctx context.Context) {
 	lease := c.known[c.r]
 	if lease.Holder == "" || c.rng.IntN(15) == 0 {
 		c.refresh(ctx, c.r)
+		return
+	}
+	if c.rng.IntN(6) == 0 {
+		c.askEnd(ctx, lease)
 		return
 	}
 	spec := replica.FetchSpec{Offset: c.at, MaxBytes: 2048, AtLeastOne: true, ClientEpoch: lease.Epoch, LastFetchedEpoch: c.last}
@@ -230,6 +233,26 @@ func (c *reader) step(ctx context.Context) {
 	default:
 		c.took(lease.Epoch, res)
 	}
+}
+
+// askEnd asks for the end offset, as ListOffsets does.
+func (c *reader) askEnd(ctx context.Context, lease vtop.Lease) {
+	end, err := ask(ctx, c.client, lease.Holder, func(_ context.Context, q *process) (vtop.Offset, error) {
+		e, err := q.replicas()
+		if err != nil {
+			return 0, err
+		}
+		at, err := e.EndOffset(c.r, lease.Epoch)
+		return at.Offset, err
+	})
+	if err != nil {
+		c.refresh(ctx, c.r)
+		return
+	}
+	if end < c.end {
+		c.life.oracle.fail("K3: the end of range %d went from %d back to %d for %s, asked for under epoch %d", c.r.Index, c.end, end, c.name, lease.Epoch)
+	}
+	c.end = max(c.end, end)
 }
 
 // outside: the log start has passed the reader, or what it saw is gone.

@@ -79,11 +79,12 @@ func (o *oracle) failed() []string {
 
 // saw notes that somebody was told of a value: a reader, or a producer by an acknowledgement.
 func (o *oracle) saw(who string, r vtop.Range, offset vtop.Offset, value string, acknowledged bool) {
+	o.life.trace.mix(who, int64(offset))
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	at := place{r, offset}
 	if old, ok := o.values[at]; ok && old != value {
-		o.failLocked("K2: %s has %q at %d of range %d, where %q was", who, value, offset, r.Index, old)
+		o.failLocked("K2: %s has %.24q at %d of range %d, where %.24q was", who, value, offset, r.Index, old)
 		return
 	}
 	o.values[at] = value
@@ -227,12 +228,12 @@ func (o *oracle) settled(r vtop.Range, start vtop.Offset, log map[vtop.Offset]st
 	}
 	for at, value := range o.acked {
 		if at.r == r && at.offset >= start && log[at.offset] != value {
-			o.failLocked("K1: %q was acknowledged at %d of range %d, there is %q", value, at.offset, r.Index, log[at.offset])
+			o.failLocked("K1: %.24q was acknowledged at %d of range %d, there is %.24q", value, at.offset, r.Index, log[at.offset])
 		}
 	}
 	for value, n := range times {
 		if n > 1 && value[0] == 'i' {
-			o.failLocked("K4: %q of an idempotent producer is %d times in range %d", value, n, r.Index)
+			o.failLocked("K4: %.24q of an idempotent producer is %d times in range %d", value, n, r.Index)
 		}
 	}
 }
