@@ -152,17 +152,6 @@ func (c *config) validate() error {
 	if key, err := base64.StdEncoding.DecodeString(c.GossipKey); err != nil || !slices.Contains([]int{0, 16, 24, 32}, len(key)) {
 		refuse("--gossip-key: want base64 of 16, 24 or 32 bytes (openssl rand -base64 32), got %d characters that give %d", len(c.GossipKey), len(key))
 	}
-	if c.RaftHeartbeat < duration(100*time.Millisecond) {
-		refuse("--raft-heartbeat %s: want 100ms or more", c.RaftHeartbeat)
-	}
-	// A Raft election takes up to three heartbeat times; a lease must outlive three of them.
-	if c.LeaseTime < 9*c.RaftHeartbeat {
-		refuse("--lease-time %s is under nine times --raft-heartbeat %s: an election would end every lease", c.LeaseTime, c.RaftHeartbeat)
-	}
-	limits := group.DefaultLimits()
-	if err := limits.CheckLease(time.Duration(c.LeaseTime)); err != nil {
-		refuse("--lease-time: %w", err)
-	}
 	for _, name := range c.TransferAllow {
 		if len(name) > 63 {
 			refuse("--transfer-allow %q: want names of nodes", name)
@@ -186,8 +175,24 @@ func (c *config) validate() error {
 	if c.DefaultRanges < 1 || c.DefaultReplicas < 1 {
 		refuse("--default-ranges %d, --default-replicas %d: want 1 or more", c.DefaultRanges, c.DefaultReplicas)
 	}
+	errs = append(errs, c.checkLeaseTimes()...)
 	errs = append(errs, c.checkClientPort()...)
 	return errors.Join(errs...)
+}
+
+func (c *config) checkLeaseTimes() (errs []error) {
+	if c.RaftHeartbeat < duration(100*time.Millisecond) {
+		errs = append(errs, fmt.Errorf("--raft-heartbeat %s: want 100ms or more", c.RaftHeartbeat))
+	}
+	// A Raft election takes up to three heartbeat times; a lease must outlive three of them.
+	if c.LeaseTime < 9*c.RaftHeartbeat {
+		errs = append(errs, fmt.Errorf("--lease-time %s is under nine times --raft-heartbeat %s: an election would end every lease", c.LeaseTime, c.RaftHeartbeat))
+	}
+	limits := group.DefaultLimits()
+	if err := limits.CheckLease(time.Duration(c.LeaseTime)); err != nil {
+		errs = append(errs, fmt.Errorf("--lease-time: %w", err))
+	}
+	return errs
 }
 
 func checkAddress(bind, advertise string) error {

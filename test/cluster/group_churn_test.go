@@ -263,6 +263,21 @@ func (g *churnGroup) complete(c *harness.Cluster, acks []harness.Ack) {
 	})
 }
 
+// conclude has every node show the group's offsets as they are in the end, and says what was looked at.
+func (g *churnGroup) conclude(c *harness.Cluster) {
+	g.t.Helper()
+	for _, n := range c.Nodes {
+		c.Eventually(20*time.Second, n.Name+" shows "+g.name, func() error {
+			return g.asks("the admin port of "+n.Name, func() (map[int32]int64, error) { return overAdmin(n, g.name) })
+		})
+	}
+	if g.answers.Load() < 50 || g.commits.Load() < 50 {
+		g.t.Errorf("%s: %d answers with offsets and %d commits: nothing was looked at", g.name, g.answers.Load(), g.commits.Load())
+	}
+	g.t.Logf("%s: %d lives of members, %d commits, %d errors that were rebalances, %d commits that reached no node at first, %d answers with offsets",
+		g.name, g.lives.Load(), g.commits.Load(), g.shared.Load(), g.unreached.Load(), g.answers.Load())
+}
+
 // TestGroup_ChurnOfTwoGroups: fifty members come and go, half of them in a classic group and half in one of the consumer protocol, while a
 // coordinator is killed every ten seconds. No committed offset goes back or is lost, whichever node is asked; every record is
 // delivered at least once to each group; no application hears of anything but a rebalance.
@@ -322,16 +337,7 @@ func TestGroup_ChurnOfTwoGroups(t *testing.T) {
 	}
 	stopObserver()
 	for _, g := range groups {
-		for _, n := range c.Nodes {
-			c.Eventually(20*time.Second, n.Name+" shows "+g.name, func() error {
-				return g.asks("the admin port of "+n.Name, func() (map[int32]int64, error) { return overAdmin(n, g.name) })
-			})
-		}
-		if g.answers.Load() < 50 || g.commits.Load() < 50 {
-			t.Errorf("%s: %d answers with offsets and %d commits: nothing was looked at", g.name, g.answers.Load(), g.commits.Load())
-		}
-		t.Logf("%s: %d lives of members, %d commits, %d errors that were rebalances, %d commits that reached no node at first, %d answers with offsets",
-			g.name, g.lives.Load(), g.commits.Load(), g.shared.Load(), g.unreached.Load(), g.answers.Load())
+		g.conclude(c)
 	}
 	if want := int(length/every) / 2; kills < max(want, 1) {
 		t.Errorf("%d kills in %s", kills, length)
