@@ -1,6 +1,8 @@
 package cluster
 
 import (
+	"context"
+
 	"github.com/vtop-log/vtop"
 	"github.com/vtop-log/vtop/cluster/group"
 )
@@ -17,11 +19,20 @@ func (n *Node) Groups() (*group.Coordinator, error) {
 func (n *Node) startGroups(name vtop.NodeName, incarnation vtop.Incarnation) error {
 	c, err := group.New(group.Config{
 		Self: name, Incarnation: incarnation, Machine: n.machine, Clock: monotonic, LeaseTime: n.cfg.LeaseTime, Propose: n.meta.Propose,
-		CaughtUp: n.meta.CaughtUp, Alive: n.Alive, Limits: n.cfg.Groups, Retention: n.cfg.OffsetRetention, Log: n.cfg.Log,
+		Fresh: n.freshen, CaughtUp: n.meta.CaughtUp, Alive: n.Alive, Limits: n.cfg.Groups, Retention: n.cfg.OffsetRetention, Log: n.cfg.Log,
 	})
 	if err != nil {
 		return err
 	}
 	n.groups.Store(c)
 	return nil
+}
+
+// freshen returns once everything that was committed when it was called is applied here.
+func (n *Node) freshen(ctx context.Context) error {
+	index, err := n.meta.ReadIndex(ctx)
+	if err != nil {
+		return err
+	}
+	return n.machine.WaitApplied(ctx, index)
 }

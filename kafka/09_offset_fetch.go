@@ -15,6 +15,8 @@ import (
 //
 //   - Up to v7 one group, from v8 on many. Without topics (null, from v2 on) all that the group has committed.
 //   - A range without a committed offset, or that is not there, has offset -1 and no error.
+//   - Every offset that was acknowledged before is there, whichever node did: the coordinator asks the metadata quorum, once for a
+//     request. Without a quorum the answer waits for it, up to 5 s.
 //   - There are no transactions, so every offset is stable.
 //   - Where Kafka says COORDINATOR_NOT_AVAILABLE this says NOT_COORDINATOR, on which every client looks for the coordinator again;
 //     for the Java client the other one is fatal here.
@@ -22,10 +24,11 @@ import (
 func runOffsetFetch(c *call, kreq kmsg.Request) (kmsg.Response, error) {
 	req := kreq.(*kmsg.OffsetFetchRequest)
 	resp := req.ResponseKind().(*kmsg.OffsetFetchResponse)
+	read := c.readOffsets()
 	if req.Version >= 8 {
 		for i := range req.Groups {
 			g := &req.Groups[i]
-			resp.Groups = append(resp.Groups, c.fetchOffsets(g, g.Topics == nil))
+			resp.Groups = append(resp.Groups, c.fetchOffsets(read, g, g.Topics == nil))
 		}
 		return resp, nil
 	}
@@ -36,7 +39,7 @@ func runOffsetFetch(c *call, kreq kmsg.Request) (kmsg.Response, error) {
 		rt.Topic, rt.Partitions = t.Topic, t.Partitions
 		one.Topics = append(one.Topics, rt)
 	}
-	found := c.fetchOffsets(&one, req.Topics == nil && req.Version >= 2)
+	found := c.fetchOffsets(read, &one, req.Topics == nil && req.Version >= 2)
 	resp.ErrorCode = found.ErrorCode
 	for _, t := range found.Topics {
 		rt := kmsg.NewOffsetFetchResponseTopic()
@@ -52,10 +55,10 @@ func runOffsetFetch(c *call, kreq kmsg.Request) (kmsg.Response, error) {
 }
 
 // fetchOffsets answers for one group: for all of its ranges, or for those asked for.
-func (c *call) fetchOffsets(g *kmsg.OffsetFetchRequestGroup, all bool) kmsg.OffsetFetchResponseGroup {
+func (c *call) fetchOffsets(read offsetReader, g *kmsg.OffsetFetchRequestGroup, all bool) kmsg.OffsetFetchResponseGroup {
 	rg := kmsg.NewOffsetFetchResponseGroup()
 	rg.Group = g.Group
-	state, err := c.offsetsOf(g)
+	state, err := read(g)
 	if errors.Is(err, group.ErrNotAvailable) {
 		err = refuse(kerr.NotCoordinator, err.Error())
 	}
@@ -81,13 +84,19 @@ func (c *call) fetchOffsets(g *kmsg.OffsetFetchRequestGroup, all bool) kmsg.Offs
 	return rg
 }
 
-// offsetsOf is a state that has the offsets of a group.
-func (c *call) offsetsOf(g *kmsg.OffsetFetchRequestGroup) (*fsm.State, error) {
+// offsetReader gives a state that has the offsets of a group.
+type offsetReader func(*kmsg.OffsetFetchRequestGroup) (*fsm.State, error)
+
+// readOffsets begins the reading of one request.
+func (c *call) readOffsets() offsetReader {
 	groups, err := c.node.Groups()
 	if err != nil {
-		return nil, err
+		return func(*kmsg.OffsetFetchRequestGroup) (*fsm.State, error) { return nil, err }
 	}
-	return groups.Reading(c, g.Group, g.MemberID, g.MemberEpoch)
+	reading := groups.Read()
+	return func(g *kmsg.OffsetFetchRequestGroup) (*fsm.State, error) {
+		return reading.Offsets(c, g.Group, g.MemberID, g.MemberEpoch)
+	}
 }
 
 func newOffset(index int32) kmsg.OffsetFetchResponseGroupTopicPartition {

@@ -23,6 +23,9 @@ type Config struct {
 	LeaseTime time.Duration
 	// Propose has a command committed and returns once it is applied here, as meta.Meta's. vtop.ErrTimeout: outcome unknown.
 	Propose func(context.Context, fsm.Command) (fsm.Outcome, error)
+	// Fresh returns once everything that was committed when it was called is applied here: it asks the Raft leader. nil stands for a
+	// Machine that always has everything.
+	Fresh func(context.Context) error
 	// CaughtUp says whether this process has applied what was committed when it started. Alive whether a node is believed to run.
 	CaughtUp func() bool
 	Alive    func(vtop.NodeName) bool
@@ -76,6 +79,9 @@ func (c *Config) complete() error {
 	def(&c.CommitTimeout, 5*time.Second)
 	if c.Limits == (Limits{}) {
 		c.Limits = DefaultLimits()
+	}
+	if c.Fresh == nil {
+		c.Fresh = func(context.Context) error { return nil }
 	}
 	if c.Log == nil {
 		c.Log = hclog.NewNullLogger()

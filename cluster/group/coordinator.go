@@ -23,6 +23,7 @@ type Coordinator struct {
 	cfg      Config
 	log      hclog.Logger
 	proposer *proposer
+	fresh    *freshness
 	ctx      context.Context
 	cancel   context.CancelCauseFunc
 	wg       sync.WaitGroup
@@ -52,9 +53,11 @@ func New(cfg Config) (*Coordinator, error) {
 		c.held[slot] = vtop.NoEpoch
 	}
 	c.proposer = newProposer(c)
+	c.fresh = newFreshness(c)
 	cfg.Machine.Observe(c.observe)
 	c.signal()
-	c.wg.Add(2)
+	c.wg.Add(3)
+	go func() { defer c.wg.Done(); c.fresh.run() }()
 	go func() { defer c.wg.Done(); c.run() }()
 	go func() { defer c.wg.Done(); c.proposer.run() }()
 	return c, nil

@@ -121,31 +121,6 @@ func (g *group) checkOffset(r *Commit, o *CommitOffset) error {
 	return g.consumer.checkCommitOf(r.MemberID, r.InstanceID, r.Generation, o.Range)
 }
 
-// Reading returns an applied state that has every offset of the group that was acknowledged by this coordinator or by one before
-// it. member and epoch are who reads, if it says so: a member of a consumer group.
-func (c *Coordinator) Reading(ctx context.Context, id string, member *string, epoch int32) (*fsm.State, error) {
-	if err := checkID(id); err != nil {
-		return nil, err
-	}
-	if _, err := c.awaits(ctx, fsm.GroupSlot(id)); err != nil {
-		return nil, err
-	}
-	st := c.cfg.Machine.State()
-	stored, ok := st.Group(id)
-	if member == nil || epoch < 0 || !ok || stored.Kind != fsm.GroupConsumer {
-		return st, nil
-	}
-	g, _, err := c.enter(ctx, id, false)
-	if err != nil {
-		return nil, err
-	}
-	defer g.mu.Unlock()
-	if g.consumer == nil {
-		return st, nil
-	}
-	return st, g.consumer.checkFetch(member, epoch)
-}
-
 // Delete takes a group without members, with its offsets.
 func (c *Coordinator) Delete(ctx context.Context, id string) error {
 	return c.update(ctx, id, false, func(g *group, v view) (*fsm.GroupItem, error) {
