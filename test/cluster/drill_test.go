@@ -280,3 +280,20 @@ func TestDrill_OnDev(t *testing.T) {
 	}
 	stopDev(t, dev)
 }
+
+// Over TLS the operator's certificate is what every other changing verb takes, and no certificate is refused.
+func TestDrill_OverTLS(t *testing.T) {
+	c := harness.Start(t, harness.Options{Nodes: 3, TLS: true, Flags: []string{"--allow-drills", "--supervised"}})
+	out, err := exec.Command(harness.Binary(t, "vtopctl"), "--endpoint", c.Nodes[0].Admin, "drill", "leader-kill", "--duration", "5s").CombinedOutput()
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) || exit.ExitCode() == 1 {
+		t.Errorf("without a certificate: %v: %s", err, out)
+	}
+	run := startDrill(t, c.Nodes[0].CtlCommand("drill", "leader-kill", "--duration", "6s", "--interval", "2s", "-o", "json"))
+	code := run.supervise(c)
+	report := run.report()
+	tellDrill(t, report)
+	if code != 0 || len(report.Blows) == 0 {
+		t.Errorf("exit %d: %s", code, run.errOut.String())
+	}
+}
