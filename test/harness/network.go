@@ -36,8 +36,10 @@ func TryNetwork(t testing.TB, nodes int) (*Network, error) {
 	if os.Geteuid() != 0 {
 		return nil, errors.New("network namespaces need root")
 	}
-	if _, err := exec.LookPath("ip"); err != nil {
-		return nil, err
+	for _, tool := range []string{"ip", "nsenter"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			return nil, err
+		}
 	}
 	sweepNetworks()
 	n := &Network{t: t, id: fmt.Sprintf("v%d", os.Getpid()%100000), subnet: fmt.Sprintf("10.%d.%d", 100+os.Getpid()%100, os.Getpid()/100%250), size: nodes}
@@ -93,9 +95,10 @@ func (n *Network) Namespace(i int) string { return fmt.Sprintf("%sn%d", n.id, i)
 // Host is the address of node i.
 func (n *Network) Host(i int) string { return fmt.Sprintf("%s.%d", n.subnet, i+1) }
 
-// Wrap runs a node inside its namespace; it fits Options.Wrap.
+// Wrap runs a node inside its namespace; it fits Options.Wrap. (ip netns exec would give it copies of all mounts too, and a disk
+// that another node has a copy of can't be unmounted.)
 func (n *Network) Wrap(node *Node) []string {
-	return []string{"ip", "netns", "exec", n.Namespace(node.Index)}
+	return []string{"nsenter", "--net=/var/run/netns/" + n.Namespace(node.Index)}
 }
 
 // nobody is a neighbour address that no machine has: what is sent there is dropped in silence.
