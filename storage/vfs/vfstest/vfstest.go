@@ -32,6 +32,7 @@ func Run(t *testing.T, open func(t *testing.T) (fsys vfs.FS, dir string)) {
 		{"RemovedFileStaysReadable", suite.removed},
 		{"Directories", suite.directories},
 		{"SyncEverything", suite.syncs},
+		{"SyncManyFiles", suite.syncFS},
 		{"LockIsExclusive", suite.lock},
 		{"FreeSpace", suite.free},
 		{"WriteFileAtomic", suite.writeFileAtomic},
