@@ -200,6 +200,7 @@ func TestGather_OpensAtTheFirstCrowd(t *testing.T) {
 		return s.gather.fs != nil
 	})
 	mustLead(t, logs[2], 1, plainBatch(1, 50, 1))
+	waitFor(t, func() bool { return s.gather.state().members == 1 })
 	own.Open()
 	for _, l := range logs {
 		mustFlush(t, l)
