@@ -251,6 +251,18 @@ func (c *CrashFS) Stat(name string) (Info, error) {
 	return Info{Size: int64(len(ino.data)), ModTime: ino.modTime, IsDir: ino.isDir()}, nil
 }
 
+// SameFile implements FS. The hook does not see it.
+func (c *CrashFS) SameFile(name string, f File) (bool, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	ino, err := c.findAlive(name)
+	if err != nil {
+		return false, pathError(Op{Kind: OpOpen, Name: name}, err)
+	}
+	open, ok := f.(*crashFile)
+	return ok && open.ino == ino, nil
+}
+
 func (c *CrashFS) findAlive(name string) (*inode, error) {
 	if c.dead.Load() {
 		return nil, ErrPowerCut

@@ -107,6 +107,17 @@ func (f *FaultFS) Stat(name string) (Info, error) {
 	return f.base.Stat(name)
 }
 
+// SameFile implements FS. The hook does not see it.
+func (f *FaultFS) SameFile(name string, file File) (bool, error) {
+	if f.dead.Load() {
+		return false, pathError(Op{Kind: OpOpen, Name: name}, ErrPowerCut)
+	}
+	if ours, ok := file.(*faultFile); ok {
+		file = ours.File
+	}
+	return f.base.SameFile(name, file)
+}
+
 // SyncDir implements FS.
 func (f *FaultFS) SyncDir(name string) error {
 	return f.pass(Op{Kind: OpSyncDir, Name: name}, func() error { return f.base.SyncDir(name) })

@@ -66,6 +66,19 @@ func (osFS) Stat(name string) (Info, error) {
 	return info, nil
 }
 
+func (osFS) SameFile(name string, f File) (bool, error) {
+	named, err := os.Stat(name)
+	if err != nil {
+		return false, err
+	}
+	open, ok := f.(osFile)
+	if !ok {
+		return false, nil
+	}
+	st, err := open.Stat()
+	return err == nil && os.SameFile(named, st), err
+}
+
 func (osFS) SyncDir(name string) error {
 	d, err := os.Open(name)
 	if err != nil {

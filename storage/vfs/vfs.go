@@ -38,6 +38,9 @@ type FS interface {
 	ReadDir(name string) ([]string, error)
 	// Stat describes a file or directory.
 	Stat(name string) (Info, error)
+	// SameFile reports whether name is a name of the open file f, which this file system has opened. ErrNotExist if nothing
+	// has that name any more.
+	SameFile(name string, f File) (bool, error)
 	// SyncDir makes the names in a directory durable: what was created, renamed into it and removed before.
 	SyncDir(name string) error
 	// SyncFS returns what syncs many files of the file system of name at once. It wraps errors.ErrUnsupported, with the

@@ -30,6 +30,7 @@ func Run(t *testing.T, open func(t *testing.T) (fsys vfs.FS, dir string)) {
 		{"RenameReplaces", suite.rename},
 		{"LinkIsOneFile", suite.link},
 		{"RemovedFileStaysReadable", suite.removed},
+		{"NameOfAnOpenFile", suite.sameFile},
 		{"Directories", suite.directories},
 		{"SyncEverything", suite.syncs},
 		{"SyncManyFiles", suite.syncFS},
