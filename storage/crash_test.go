@@ -83,8 +83,22 @@ func TestCrashSweep(t *testing.T) {
 	}
 }
 
-func sweep(t *testing.T, seed uint64) {
-	w := newWorld(t, vfs.NewCrashFS(seed), seed)
+// The same where every sync of a tail is one of the whole file system.
+func TestCrashSweep_Gathered(t *testing.T) {
+	seeds := (*sweepSeeds + 1) / 2
+	if testing.Short() {
+		seeds = 1
+	}
+	for seed := range seeds {
+		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
+			t.Parallel()
+			sweep(t, seed, gathering(1))
+		})
+	}
+}
+
+func sweep(t *testing.T, seed uint64, opts ...func(*Options)) {
+	w := newWorld(t, vfs.NewCrashFS(seed), seed, opts...)
 	cuts := newRand(seed + 1000)
 	var failed error
 	count := 0
@@ -105,9 +119,9 @@ func sweep(t *testing.T, seed uint64) {
 			}
 			clone := w.fs.CrashClone(cuts, vfs.AnyPolicy(cuts))
 			if cuts.IntN(4) == 0 {
-				clone = cutRecovery(clone, cuts)
+				clone = cutRecovery(clone, cuts, opts...)
 			}
-			if err := checkAll(clone, twins, w.incarnation, w.storage, nil); err != nil {
+			if err := checkAll(clone, twins, w.incarnation, w.storage, opts); err != nil {
 				failed = fmt.Errorf("power cut before %v, during %s: %w", op, w.step, err)
 			}
 		}
@@ -128,10 +142,10 @@ func sweep(t *testing.T, seed uint64) {
 }
 
 // cutRecovery opens the store and cuts the power again on the way.
-func cutRecovery(fsys *vfs.CrashFS, rng *rand.Rand) *vfs.CrashFS {
+func cutRecovery(fsys *vfs.CrashFS, rng *rand.Rand, opts ...func(*Options)) *vfs.CrashFS {
 	at := fsys.Ops() + 1 + rng.Uint64N(12)
 	fsys.SetHook(vfs.Fail(vfs.At(at), vfs.ErrPowerCut))
-	if s, err := tryOpen(fsys); err == nil {
+	if s, err := tryOpen(fsys, opts...); err == nil {
 		_ = s.Close()
 	}
 	return fsys.CrashClone(rng, vfs.AnyPolicy(rng))

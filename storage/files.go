@@ -17,11 +17,22 @@ type handle struct {
 	index    *index
 	manifest *manifest.Manifest
 	users    int
+	// covered says whether a vfs.Syncer is for the file. Of the flusher alone.
+	covered coverage
 	// dropped is true once the segment has no longer this handle.
 	dropped bool
 	owner   *segment
 	idle    *list.Element
 }
+
+// coverage is what is known of vfs.Syncer.Covers.
+type coverage uint8
+
+const (
+	notAsked coverage = iota
+	notCovered
+	isCovered
+)
 
 // fileCache bounds the open segment files of a store. Files in use are never closed, so the bound is soft: it holds
 // for idle ones.

@@ -168,23 +168,33 @@ func (l *Log) writeSegment(seg *segment, chunks []*chunk, job *flushJob) error {
 	defer l.store.files.release(h)
 	created := !seg.exists
 	seg.exists = true
-	var end int64
-	for _, c := range chunks {
-		if _, err := h.file.WriteAt(c.data, c.pos); err != nil {
-			return fmt.Errorf("write %s: %w", seg.path, err)
-		}
-		end = c.pos + int64(len(c.data))
+	l.store.gather.enter()
+	if err := l.writeChunks(h.file, seg, chunks, job); err != nil {
+		l.store.gather.leave()
+		return err
 	}
-	if seg == job.zeroSeg && job.zeros > 0 && len(chunks) > 0 {
-		l.zeroInLine(h.file, end, job.zeros)
-	}
-	if err := h.file.SyncData(); err != nil {
+	if err := l.store.gather.sync(h); err != nil {
 		return &syncError{fmt.Errorf("sync %s: %w", seg.path, err)}
 	}
 	if created {
 		if err := l.store.fs.SyncDir(l.dir); err != nil {
 			return &syncError{fmt.Errorf("sync directory of %s: %w", seg.path, err)}
 		}
+	}
+	return nil
+}
+
+// writeChunks writes chunks to a segment's file, and zeros behind them if the job says so.
+func (l *Log) writeChunks(f vfs.File, seg *segment, chunks []*chunk, job *flushJob) error {
+	var end int64
+	for _, c := range chunks {
+		if _, err := f.WriteAt(c.data, c.pos); err != nil {
+			return fmt.Errorf("write %s: %w", seg.path, err)
+		}
+		end = c.pos + int64(len(c.data))
+	}
+	if seg == job.zeroSeg && job.zeros > 0 && len(chunks) > 0 {
+		l.zeroInLine(f, end, job.zeros)
 	}
 	return nil
 }

@@ -65,7 +65,11 @@ func tryOpen(fsys vfs.FS, change ...func(*Options)) (*Store, error) {
 	for _, c := range change {
 		c(&opt)
 	}
-	return Open(fsys, testDir, opt)
+	s, err := Open(fsys, testDir, opt)
+	if err == nil && opt.GatherSyncs > 0 {
+		s.openGatherNow()
+	}
+	return s, err
 }
 
 // newLogOn opens a store with one empty replica.

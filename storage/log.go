@@ -11,6 +11,7 @@ import (
 	"github.com/vtop-log/vtop"
 	"github.com/vtop-log/vtop/storage/iolock"
 	"github.com/vtop-log/vtop/storage/manifest"
+	"github.com/vtop-log/vtop/storage/vfs"
 )
 
 // Log is one replica of one range. All methods may be called by many goroutines at once.
@@ -28,6 +29,9 @@ type Log struct {
 	// opMu orders the operations that change files other than by appending: cut, reset, reopen, retention, seal.
 	// It is held across I/O, and taken before the lease cell and mu.
 	opMu iolock.Mutex
+
+	// identity is the file of the replica's identity as it was read last. Under opMu.
+	identity vfs.Info
 
 	// mu is the append lock. Memory only: nobody holds it across I/O or a wait.
 	mu sync.Mutex

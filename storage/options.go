@@ -41,6 +41,9 @@ type Options struct {
 	OpenFiles int
 	// FlushParallel caps the flushes that are inside the kernel at once. Default 128.
 	FlushParallel int
+	// GatherSyncs is how many flushes that want to sync at the same time are gathered into one sync of the file system,
+	// where that is known to be safe (see vfs.FS.SyncFS). Default 32, at most FlushParallel; negative: never.
+	GatherSyncs int
 	// Reserve is the free space in bytes under which nothing is admitted. Default: 5 % of the disk, at most
 	// 1 GiB and at least 64 MiB.
 	Reserve uint64
@@ -68,7 +71,8 @@ type Options struct {
 	PinBytes          int64
 	// StageFiles caps the segments of one staging that are half received at once. Default 16.
 	StageFiles int
-	// Clock is the monotonic time since some moment, for the idle time of pins. Default: the process's own.
+	// Clock is the monotonic time since some moment, for the idle time of pins and the length of gathered syncs. Default:
+	// the process's own.
 	Clock func() time.Duration
 }
 
@@ -80,6 +84,7 @@ const (
 	defaultStoreBufferBytes = 64 << 20
 	defaultOpenFiles        = 1024
 	defaultFlushParallel    = 128
+	defaultGatherSyncs      = 32
 	defaultZeroStepBytes    = 8 << 20
 	defaultZeroStoreBytes   = 256 << 20
 	defaultIndexBytes       = 32 << 10
@@ -111,6 +116,8 @@ func (o Options) withDefaults() (Options, error) {
 	orDefault(&o.StoreBufferBytes, defaultStoreBufferBytes)
 	orDefault(&o.OpenFiles, defaultOpenFiles)
 	orDefault(&o.FlushParallel, defaultFlushParallel)
+	orDefault(&o.GatherSyncs, defaultGatherSyncs)
+	o.GatherSyncs = min(o.GatherSyncs, o.FlushParallel) // no more than that can want to
 	orDefault(&o.ZeroStepBytes, defaultZeroStepBytes)
 	orDefault(&o.ZeroStoreBytes, defaultZeroStoreBytes)
 	orDefault(&o.IndexBytes, defaultIndexBytes)

@@ -15,7 +15,8 @@ import (
 
 // Reopen is the way back from StateFailed: it drops the file handles, drops all that was not durable, and recovers
 // the log from disk. Epochs under which this process handed out offsets before the failure stay refused. When it
-// returns an error the log is still failed, and it may be called again later: a full disk heals so (E9).
+// returns an error the log is still failed, and it may be called again later: a full disk heals so (E9); unless the directory
+// or a file that it needs is gone: then the replica is lost (I10), and the error is vtop.ErrReplicaLost.
 //
 // A file whose sync has failed is never synced again: what is durable of it is copied into a new one.
 func (l *Log) Reopen() error {
@@ -41,7 +42,10 @@ func (l *Log) Reopen() error {
 	default:
 		err = l.cutTo(durable, rewrite)
 	}
-	if err != nil {
+	switch {
+	case errors.Is(err, fs.ErrNotExist): // a disk that fails says otherwise: somebody took it away
+		return l.forgotten(fmt.Sprintf("reopen at %d: %v", durable, err))
+	case err != nil:
 		return l.failOp(fmt.Errorf("reopen at %d: %w", durable, err))
 	}
 	l.log.Info("reopened after a failure", "end", durable)

@@ -42,6 +42,9 @@ func (s *Store) ReplaceSegment(r vtop.Range, base vtop.Offset, root [32]byte, fr
 		return fmt.Errorf("replace segment %d of range %s: %w", base, r, err)
 	}
 	if err := l.replaceFiles(from, m); err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			err = errors.Join(err, l.checkNames()) // its directory may be gone
+		}
 		return fmt.Errorf("replace segment %d of range %s: %w: %w", base, r, vtop.ErrStorage, err)
 	}
 	l.mu.Lock()

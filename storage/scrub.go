@@ -62,7 +62,7 @@ func (s *Store) ScrubEach(ctx context.Context, r vtop.Range, bytesPerSecond int6
 	if l == nil {
 		return fmt.Errorf("scrub: %w: no replica of range %s here", vtop.ErrUnknownRange, r)
 	}
-	if err := l.Err(); err != nil && !errors.Is(err, vtop.ErrStorage) {
+	if err := errors.Join(l.CheckNames(), l.Err()); err != nil && !errors.Is(err, vtop.ErrStorage) {
 		return fmt.Errorf("scrub: %w", err)
 	}
 	pace := newPacer(bytesPerSecond)
@@ -119,6 +119,9 @@ func (l *Log) compare(ctx context.Context, pace *pacer, v *Verdict, known bool) 
 		return err
 	}
 	defer r.Close()
+	if err := r.sameName(); err != nil { // the open file may be read long after its name is gone
+		return err
+	}
 	m, err := r.readChunks() // anew: the one at hand was read long ago, maybe
 	if err != nil {
 		return err

@@ -47,6 +47,7 @@ type Store struct {
 	leadCalls sync.Pool
 	// ioSlots bounds the flushes inside the kernel.
 	ioSlots chan struct{}
+	gather  gather
 	// flushers counts the flushers that run; background the store's own goroutines.
 	flushers, background sync.WaitGroup
 	stop                 context.CancelFunc
@@ -94,6 +95,10 @@ func Open(fsys vfs.FS, dir string, opt Options) (*Store, error) {
 		logs: map[vtop.Range]*Log{}, missing: map[replicaKey]string{}, stagings: map[vtop.Range]*Staging{},
 	}
 	s.pins = newPinTable(&s.opt)
+	s.gather.threshold, s.gather.clock, s.gather.log = opt.GatherSyncs, opt.Clock, s.log
+	if opt.GatherSyncs > 0 {
+		s.gather.open = s.openGather
+	}
 	s.pieces.New = func() any { return new([manifest.ChunkSize]byte) }
 	s.leadCalls.New = newLeadCall
 	s.stopped, s.stop = context.WithCancel(context.Background())
@@ -216,7 +221,7 @@ func (s *Store) Close() error {
 	for _, l := range logs {
 		l.close()
 	}
-	err := errors.Join(s.writeMarks(), s.journal.close())
+	err := errors.Join(s.writeMarks(), s.journal.close(), s.gather.close())
 	return errors.Join(err, s.lock.Close())
 }
 

@@ -156,8 +156,10 @@ func refusal(err error) error {
 			return adminapi.Errorf(adminapi.CodeNotFound, "%s", r.Message)
 		case fsm.CodeInvalid, fsm.CodeLimit:
 			return adminapi.Errorf(adminapi.CodeInvalid, "%s", r.Message)
+		case fsm.CodeStaleConfig, fsm.CodeStaleEpoch, fsm.CodeStaleIncarnation, fsm.CodeStaleStep:
+			return adminapi.Errorf(adminapi.CodeConflict, "%s", r.Message).WithHint("the state has moved meanwhile: look again, then decide")
 		}
-		return adminapi.Errorf(adminapi.CodeConflict, "%s", r.Message).WithHint("the state has moved meanwhile: look again, then decide")
+		return adminapi.Errorf(adminapi.CodeConflict, "%s", r.Message) // the message says what is in the way
 	case errors.Is(err, vtop.ErrUnknownRange):
 		return adminapi.Errorf(adminapi.CodeNotFound, "%v", err)
 	case errors.Is(err, vtop.ErrTimeout):

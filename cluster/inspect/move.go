@@ -246,7 +246,10 @@ func (p *picture) replace(ctx context.Context, node, with vtop.NodeName, dryRun 
 	out := &adminapi.ReplaceResult{Node: string(node), With: string(with), Repairs: []adminapi.Repair{}}
 	if node == with {
 		out.Admitted = true
-		return out, p.admit(ctx, old, dryRun)
+		if err := p.admit(ctx, old, dryRun); err != nil {
+			return out, err
+		}
+		return out, p.rebuild(ctx, node, dryRun, out)
 	}
 	if n, ok := p.state.Node(with); !ok || n.State == fsm.NodeGone {
 		return nil, noNode(string(with))
@@ -286,6 +289,32 @@ func (p *picture) admit(ctx context.Context, old *fsm.Node, dryRun bool) error {
 	}
 	claim := old.Pending[len(old.Pending)-1]
 	return refusal(p.node.AdmitPending(ctx, old.Name, claim.Storage, fmt.Sprintf("an operator at %s asked for it", p.node.Self())))
+}
+
+// rebuild has all replicas rebuilt that the node lost with the disk that it was admitted without: an operator has asked for it, so
+// that a pause of healing does not matter. A range that was never written has nothing to copy; its leader gives it a replica.
+func (p *picture) rebuild(ctx context.Context, node vtop.NodeName, dryRun bool, out *adminapi.ReplaceResult) error {
+	p.state = p.node.State()
+	var wishes []wish
+	for r := range p.state.RangesOf(node) {
+		if p.empty(r) || !slices.ContainsFunc(r.Voters(), func(rep fsm.Replica) bool { return rep.Node == node }) {
+			continue
+		}
+		wishes = append(wishes, wish{r: r, q: fsm.RepairRequest{
+			Range: r.ID, Destination: node, Replace: node, Origin: fsm.OriginReplace, Reason: fmt.Sprintf("%s was admitted with another disk", node),
+		}})
+	}
+	if dryRun { // nothing is lost yet: the metadata would call it whole
+		for _, w := range wishes {
+			out.Repairs = append(out.Repairs, p.plan(w))
+		}
+		return nil
+	}
+	done, err := p.carryOut(ctx, wishes, false)
+	for _, c := range done {
+		out.Repairs = append(out.Repairs, c.repair)
+	}
+	return refusal(err)
 }
 
 // takeover has one range's replica move from a node to another.

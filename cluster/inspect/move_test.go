@@ -148,10 +148,20 @@ func TestReplace_ByAPendingClaim(t *testing.T) {
 	w.down["n2"] = true
 	p := w.look()
 	p.locals["n2"] = &adminapi.Local{Node: "n2"} // the claimant answers at the old address
+	plan, err := p.replace(ctx, "n2", "n2", true)
+	must(t, err)
+	if len(plan.Repairs) != 1 || plan.Repairs[0].Outcome != adminapi.OutcomePlanned || w.state.ActiveRepairCount() != 0 {
+		t.Fatalf("dry run: %+v", plan)
+	}
+	// What it has lost is rebuilt at once, by the operator's word, though healing is paused: the command ends when it is whole.
+	w.apply(&fsm.SetHeal{Paused: true, Why: "test"})
 	got, err := p.replace(ctx, "n2", "n2", false)
 	must(t, err)
 	if n, _ := w.state.Node("n2"); !got.Admitted || n.Storage != uuid(900) {
 		t.Fatalf("got %+v, storage %s", got, n.Storage)
+	}
+	if j, ok := w.state.ActiveRepair(lines, "n2"); !ok || len(got.Repairs) != 1 || uint64(j.ID) != got.Repairs[0].ID {
+		t.Fatalf("I12: admitted, and nothing is rebuilt: %+v", got)
 	}
 }
 

@@ -69,12 +69,55 @@ func TestSubmitRepairs_NothingToRepair(t *testing.T) {
 	if r := got[0]; r.Gap != 60 || !strings.Contains(r.Cause, "60 behind the floor") {
 		t.Fatalf("got %+v", r)
 	}
+	// Case: a vote that is to go stays: that is no "nothing to repair".
+	req := repairOf("n2")
+	req.Replaces = "n3"
+	_, err = w.look().submitRepairs(ctx, req)
+	wantRefusal(t, err, adminapi.CodeConflict)
 	// Case: whether it is whole can't be known (I12).
 	w.down["n2"] = true
 	_, err = w.look().submitRepairs(ctx, repairOf("n2"))
 	wantRefusal(t, err, adminapi.CodeUnavailable)
 	if w.state.ActiveRepairCount() != 0 {
 		t.Fatal("something was started")
+	}
+}
+
+// A job that is under way is joined by the same wish, and by no other.
+func TestSubmitRepairs_JoinsOnlyWhatIsMeant(t *testing.T) {
+	w, ctx := newWorld(t), context.Background()
+	req := repairOf("n4")
+	req.Replaces, req.MaxRate = "n2", 1<<20
+	first, err := w.look().submitRepairs(ctx, req)
+	must(t, err)
+	for _, same := range []adminapi.RepairRequest{req, repairOf("n4")} {
+		got, err := w.look().submitRepairs(ctx, same)
+		must(t, err)
+		if got[0].ID != first[0].ID {
+			t.Fatalf("%+v is repair %d, the first was %d", same, got[0].ID, first[0].ID)
+		}
+		same.DryRun = true
+		got, err = w.look().submitRepairs(ctx, same)
+		must(t, err)
+		if got[0].Outcome != adminapi.OutcomePlanned || !strings.Contains(got[0].Reason, "under way") {
+			t.Fatalf("dry run: %+v", got[0])
+		}
+	}
+	for what, change := range map[string]func(*adminapi.RepairRequest){
+		"another voter": func(q *adminapi.RepairRequest) { q.Replaces = "n3" },
+		"a rate":        func(q *adminapi.RepairRequest) { q.MaxRate = 2 << 20 },
+		"a seal":        func(q *adminapi.RepairRequest) { q.SealTail = true },
+		"a source":      func(q *adminapi.RepairRequest) { q.Sources = []string{"n3"} },
+	} {
+		other := req
+		change(&other)
+		_, err := w.look().submitRepairs(ctx, other)
+		if wantRefusal(t, err, adminapi.CodeConflict); !strings.Contains(err.Error(), "repair 1 ") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if w.state.ActiveRepairCount() != 1 {
+		t.Fatal("something else was started")
 	}
 }
 
@@ -96,6 +139,9 @@ func TestSubmitRepairs_Refusals(t *testing.T) {
 	req := repairOf("n4")
 	req.Replaces = "n9"
 	wantRefusal(t, ask(req), adminapi.CodeConflict) // n9 has no voter
+	req = repairOf("n4")
+	req.Sources = []string{"n4"} // a node, and no voter
+	wantRefusal(t, ask(req), adminapi.CodeConflict)
 	w.apply(&fsm.CreateTopic{ID: uuid(2), Name: "fresh", Ranges: [][]vtop.NodeName{{"n1", "n2", "n3"}}})
 	wantRefusal(t, ask(adminapi.RepairRequest{Topic: "fresh", Destination: "n4"}), adminapi.CodeNeverWritten)
 	w.apply(&fsm.UpdateNode{Name: "n4", State: fsm.NodeDraining})

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/vtop-log/vtop"
 	"github.com/vtop-log/vtop/fsm"
@@ -95,8 +96,12 @@ func (p *picture) wish(r *fsm.Range, req adminapi.RepairRequest) wish {
 	for _, s := range req.Sources {
 		w.q.Sources = append(w.q.Sources, vtop.NodeName(s))
 	}
-	if _, ok := p.state.ActiveRepair(r.ID, w.q.Destination); ok {
-		return w // that one is meant
+	if job, ok := p.state.ActiveRepair(r.ID, w.q.Destination); ok {
+		w.err = joins(job, w.q, name) // that one is meant, if it is what is asked for
+		return w
+	}
+	if w.err = p.sourcesVote(r, w.q.Sources, name); w.err != nil {
+		return w
 	}
 	rep, votes := r.VoterOn(w.q.Destination)
 	switch {
@@ -105,12 +110,53 @@ func (p *picture) wish(r *fsm.Range, req adminapi.RepairRequest) wish {
 			WithHint("start vtopd there, and it catches up; or rebuild it elsewhere: vtopctl repair %s --node OTHER --replace %s", name, rep.Node)
 	case votes && p.damage(rep.Node, r) != "":
 		w.q.Holes, w.q.Replace, w.q.Reason = true, "", w.q.Reason+": "+p.damage(rep.Node, r)
+	case votes && w.q.Replace != "" && w.q.Replace != rep.Node && votesToo(r, w.q.Replace):
+		w.err = adminapi.Errorf(adminapi.CodeConflict, "replica %d of %s on %s votes already, and so does that of %s: there is nothing to rebuild, and a repair takes no vote away", rep.ID, name, rep.Node, w.q.Replace).
+			WithHint("rebuild it on a node without one, with --replace %s; or vtopctl node drain %s", w.q.Replace, w.q.Replace)
 	case votes:
 		w.nothing = fmt.Sprintf("replica %d of %s on %s votes and is whole: nothing to repair", rep.ID, name, rep.Node)
 	case p.empty(r):
 		w.err = neverWritten(p.topicOf(r), r.ID.Index)
 	}
 	return w
+}
+
+func votesToo(r *fsm.Range, node vtop.NodeName) bool {
+	_, ok := r.VoterOn(node)
+	return ok
+}
+
+// joins says whether the job that is under way is what is asked for; what was not asked for in particular is left to the job.
+func joins(job *fsm.RepairJob, q fsm.RepairRequest, name string) error {
+	var other []string
+	if q.Replace != "" && q.Replace != job.Replace {
+		other = append(other, fmt.Sprintf("--replace %s (it has %q)", q.Replace, job.Replace))
+	}
+	if q.SealTail && !job.SealTail {
+		other = append(other, "--seal-tail (it seals nothing)")
+	}
+	if q.MaxRate != 0 && q.MaxRate != job.MaxRate {
+		other = append(other, fmt.Sprintf("--max-rate %d bytes a second (it has %d)", q.MaxRate, job.MaxRate))
+	}
+	if len(q.Sources) > 0 && !slices.Equal(slices.Sorted(slices.Values(q.Sources)), slices.Sorted(slices.Values(job.Sources))) {
+		other = append(other, fmt.Sprintf("--source %v (it has %v)", q.Sources, job.Sources))
+	}
+	if len(other) == 0 {
+		return nil
+	}
+	return adminapi.Errorf(adminapi.CodeConflict, "repair %d brings %s to %s already (%s), without %s", job.ID, name, job.Destination, job.Step, strings.Join(other, ", ")).
+		WithHint("leave that out to join it; or vtopctl repair cancel %d, and ask again", job.ID)
+}
+
+// sourcesVote refuses sources that have nothing to give: a wait for them would have no end.
+func (p *picture) sourcesVote(r *fsm.Range, sources []vtop.NodeName, name string) error {
+	for _, node := range sources {
+		if _, known := p.state.Node(node); known && !votesToo(r, node) {
+			return adminapi.Errorf(adminapi.CodeConflict, "--source %s: that node has no voter of %s to copy from", node, name).
+				WithHint("vtopctl lease show %s lists its replicas; without --source all whole voters give", name)
+		}
+	}
+	return nil
 }
 
 // empty reports whether a range has no record and never had one, as far as is known.
@@ -208,10 +254,17 @@ func (p *picture) submitted(w wish, item fsm.Item, dryRun bool) carried {
 	if dryRun {
 		state = p.state
 	}
-	if j, ok := state.Repair(item.Repair); ok {
-		return carried{repair: describeRepair(j, p.alive)}
+	j, ok := state.Repair(item.Repair)
+	switch {
+	case !ok:
+		return carried{repair: p.plan(w)}
+	case dryRun: // it is under way, and the repair would join it
+		out := describeRepair(j, p.alive)
+		out.Outcome = adminapi.OutcomePlanned
+		out.Reason = fmt.Sprintf("repair %d is under way already: the same would be joined; %s", j.ID, out.Reason)
+		return carried{repair: out}
 	}
-	return carried{repair: p.plan(w)}
+	return carried{repair: describeRepair(j, p.alive)}
 }
 
 // repairRefusal adds what to do.
@@ -222,6 +275,9 @@ func repairRefusal(r *fsm.Refusal) error {
 			WithHint("bring a node with a whole replica back; if none will ever come back: vtopctl range recover --dry-run")
 	case fsm.CodeUnknownReplica:
 		return adminapi.Errorf(adminapi.CodeConflict, "%s", r.Message).WithHint("vtopctl lease show lists the replicas of the range")
+	case fsm.CodeConflict:
+		return adminapi.Errorf(adminapi.CodeConflict, "%s", r.Message).
+			WithHint("name another destination; or end what is in the way: vtopctl node drain NODE --cancel, repair cancel, heal resume")
 	case fsm.CodeLimit:
 		return adminapi.Errorf(adminapi.CodeUnavailable, "%s", r.Message).WithHint("vtopctl repair list shows them")
 	}

@@ -9,8 +9,10 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -95,14 +97,31 @@ func (w *world) addBox(name string) *box {
 	return b
 }
 
+// ports lie below those that the kernel gives to outgoing connections, so that an address that is free now is free when a box
+// starts again; and each process of tests begins elsewhere.
+var ports = sync.OnceValue(func() *atomic.Int32 {
+	var n atomic.Int32
+	n.Store(int32(os.Getpid() * 101 % 15_000))
+	return &n
+})
+
 func freeAddr(t *testing.T) string {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	for range 1000 {
+		addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(int(15_000+ports().Add(1)%15_000)))
+		tcp, err := net.Listen("tcp", addr)
+		if err != nil {
+			continue
+		}
+		udp, err := net.ListenPacket("udp", addr)
+		_ = tcp.Close()
+		if err == nil {
+			_ = udp.Close()
+			return addr
+		}
 	}
-	defer ln.Close()
-	return ln.Addr().String()
+	t.Fatal("no free port")
+	return ""
 }
 
 func randomUUID() (u vtop.UUID) {

@@ -44,6 +44,18 @@ func TestRunner_SpareNode(t *testing.T) {
 	})
 }
 
+// At the lowest rate that vtopctl takes, a chunk needs longer than a transfer may bring nothing: it is not given up for that.
+func TestRunner_LowRateGetsThere(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t, "d")
+		w.segments(2, 2_500_000)
+		w.start()
+		id := w.submit(func(q *fsm.RepairRequest) { q.MaxRate = 64 << 10 })
+		job := w.finish(id)
+		w.whole(job)
+	})
+}
+
 // A lost replica is rebuilt on its own node, and what its disk still has is not copied.
 func TestRunner_LostReplicaKeepsWhatIsGood(t *testing.T) {
 	bubble(t, func(t *testing.T) {

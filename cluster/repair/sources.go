@@ -107,7 +107,11 @@ func (x *transfer) noSourceLocked() *halt {
 		}
 		return &halt{kind: haltFailed, why: "no source is left whose bytes verify: " + strings.Join(parts, "; ")}
 	}
-	return &halt{kind: haltWait, why: "no voter of the range that the job may copy from is on another node"}
+	why := "no voter of the range is on another node"
+	if len(s.job.Sources) > 0 {
+		why = fmt.Sprintf("none of the sources that the job may use (--source %v) has a voter of the range: cancel it, and repair without --source", s.job.Sources)
+	}
+	return &halt{kind: haltWait, why: why}
 }
 
 // drop takes a source out for good, since what it sent is not what the catalogue has, and tells it. chunk is -1 for the

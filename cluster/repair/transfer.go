@@ -94,8 +94,18 @@ type flight struct {
 // stealAfter is how long a chunk may be on its way before an idle source fetches it too.
 const stealAfter = 5 * time.Second
 
-// idleLimit is how long a transfer may bring nothing before it gives up its turn.
+// idleLimit is how long a transfer may bring nothing before it gives up its turn, where its rate would let it bring something.
 const idleLimit = 15 * time.Second
+
+// patience is idleLimit and the time that the job's own rate needs for what all workers have asked for: each chunk is paid
+// for as a whole before it is fetched.
+func (x *transfer) patience() time.Duration {
+	if x.t.limit == nil {
+		return idleLimit
+	}
+	asked := float64(chunkSize * (1 + len(x.sources)*x.r.cfg.PerSource))
+	return idleLimit + time.Duration(asked/x.t.limit.rate*float64(time.Second))
+}
 
 // transfer fetches the segments that are not whole in the staging.
 func (t *task) transfer(ctx context.Context, s scene, staging *storage.Staging, segments []segment, epoch vtop.Epoch) halt {
@@ -220,7 +230,7 @@ func (x *transfer) verdictLocked() *halt {
 			return &halt{kind: haltLost, why: x.whyRefused(in)}
 		}
 	}
-	if stuck == len(x.wanted) || time.Since(x.moved) > idleLimit {
+	if stuck == len(x.wanted) || time.Since(x.moved) > x.patience() {
 		return &halt{kind: haltWait, why: x.whyStuckLocked()}
 	}
 	return nil
@@ -290,7 +300,7 @@ func (x *transfer) tell(s scene) {
 	slices.Sort(p.ActiveSources)
 	p.ActiveSources = p.ActiveSources[:min(len(p.ActiveSources), fsm.MaxRepairSources)]
 	p.Waiting = ""
-	if time.Since(x.moved) > 2*time.Second {
+	if time.Since(x.moved) > 2*time.Second+x.patience()-idleLimit {
 		p.Waiting = clip(x.whyStuckLocked())
 	}
 	p.BytesPerSecond = x.t.meter.look(x.done, time.Now())

@@ -124,7 +124,7 @@ func (e *Engine) runSuspects() {
 	}
 }
 
-// Damaged is told by the store what it found damaged; it does not block. A hole is mended, a lost replica handed in.
+// Damaged is told by the store what it found damaged or gone; it does not block. A hole is mended, a lost replica handed in.
 func (e *Engine) Damaged(d storage.Damage) {
 	if !d.Hole {
 		e.slow.add(d.Range)

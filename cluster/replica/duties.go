@@ -52,6 +52,7 @@ func (e *Engine) runKeeper(due <-chan struct{}) {
 func (e *Engine) Duties(ctx context.Context) error {
 	e.pulse(time.Now())
 	err := e.ReportFloors(ctx)
+	e.checkNames()
 	e.housekeep(ctx)
 	return err
 }

@@ -90,6 +90,7 @@ func New(cfg Config) (*Engine, error) {
 	e.goroutine(e.runHealer)
 	e.goroutine(e.runSuspects)
 	e.goroutine(e.runMender)
+	e.goroutine(e.runNames)
 	for range slowWorkers {
 		e.goroutine(e.slowWorker)
 	}

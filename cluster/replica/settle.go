@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"time"
 
 	"github.com/vtop-log/vtop"
@@ -12,6 +13,9 @@ import (
 	"github.com/vtop-log/vtop/storage"
 	"github.com/vtop-log/vtop/topicconfig"
 )
+
+// reopenFirst and reopenLast bound the pause between two attempts to read a failed log anew.
+const reopenFirst, reopenLast = time.Second, 10 * time.Second
 
 // slowStepTime bounds one slow step of one range, so that a disk that hangs does not take a worker for ever.
 const slowStepTime = time.Minute
@@ -192,41 +196,58 @@ func (e *Engine) checkHealth(s *slot, rg *fsm.Range, mine fsm.Replica, log *stor
 	}
 }
 
-// reopen reads a failed log anew from the disk. It is tried again with pauses: a disk that was full or failing once is a
-// follower's disk again when it works.
+// reopen reads a failed log anew from the disk. It is tried again with growing pauses, and not between, whatever brings the range
+// here: a disk that was full or failing once is a follower's disk again when it works. A log whose files are gone is lost.
 func (e *Engine) reopen(s *slot, rg *fsm.Range, mine fsm.Replica, log *storage.Log) error {
+	if left := time.Until(s.reopenDue); left > 0 {
+		return fmt.Errorf("range %s is read anew in %s: %w", s.r, left.Round(time.Millisecond), log.Err())
+	}
 	s.touched()
-	if err := log.Reopen(); err != nil {
+	err := log.Reopen()
+	if err == nil {
+		err = log.Err()
+	}
+	switch {
+	case errors.Is(err, vtop.ErrReplicaLost):
+		return e.lose(s, mine, err.Error())
+	case err != nil:
 		s.become(RoleFailed, err.Error())
 		e.again(s, err)
 		return fmt.Errorf("read range %s anew: %w", s.r, err)
 	}
-	if err := log.Err(); err != nil {
-		if errors.Is(err, vtop.ErrReplicaLost) {
-			return e.lose(s, mine, err.Error())
-		}
-		e.again(s, err)
-		return err
-	}
+	s.reopens, s.reopenDue = 0, time.Time{}
 	e.log.Info("log read anew after a storage failure", "range", e.name(s.r), "end", log.End(), "floor", rg.Floor)
 	s.become(RoleIdle, "read anew after a storage failure")
 	return nil
 }
 
-// again brings the range back to its slow step after a pause.
+// reopenPause is how long a failed log is left alone after n attempts in a row to read it anew.
+func reopenPause(n int) time.Duration {
+	d := min(reopenFirst<<min(n, 10), reopenLast)
+	return d/2 + rand.N(d/2+1)
+}
+
+// again brings the range back to its slow step after a pause. slow is held.
 func (e *Engine) again(s *slot, cause error) {
+	pause := reopenPause(s.reopens)
+	s.reopens++
+	s.reopenDue = time.Now().Add(pause)
 	e.goroutine(func() {
-		pause := backoff{failures: 6}
-		if pause.wait(e.ctx) {
+		if e.rest(pause) {
 			e.slow.add(s.r)
 		}
 	})
-	e.log.Debug("slow step is tried again", "range", e.name(s.r), "cause", cause)
+	e.log.Debug("slow step is tried again", "range", e.name(s.r), "pause", pause, "cause", cause)
 }
 
-// lose says, here and to the metadata, that the replica may have forgotten (I10). It returns the error that answers for
-// the replica from now on.
+// lose says, here and to the metadata, that the replica may have forgotten (I10): it neither leads nor follows any more. It returns
+// the error that answers for the replica from now on.
 func (e *Engine) lose(s *slot, mine fsm.Replica, why string) error {
+	lost := fmt.Errorf("%w: range %s replica %d: %s", vtop.ErrReplicaLost, s.r, mine.ID, why)
+	if ld := s.leading.Load(); ld != nil {
+		e.giveUp(s, ld.epoch, lost)
+	}
+	s.stopFollowing(lost)
 	s.mu.Lock()
 	news := s.lossProposed != mine.ID
 	s.lossProposed = mine.ID
@@ -237,7 +258,7 @@ func (e *Engine) lose(s *slot, mine fsm.Replica, why string) error {
 			"range", e.name(s.r), "replica", mine.ID, "why", why)
 		e.handIn.lost(fsm.LostReplica{Range: s.r, ReplicaID: mine.ID}, why)
 	}
-	return fmt.Errorf("%w: range %s replica %d: %s", vtop.ErrReplicaLost, s.r, mine.ID, why)
+	return lost
 }
 
 // followLogStart takes over the applied log start. A log that ends below it waits to be reset by the leader.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/vtop-log/vtop"
 	"github.com/vtop-log/vtop/cluster/protocol"
@@ -52,6 +53,10 @@ type slot struct {
 
 	// mended belongs to Engine.mend.
 	mended mending
+
+	// reopens counts the attempts in a row to read a failed log anew, and reopenDue is when the next one may be. Under slow.
+	reopens   int
+	reopenDue time.Time
 }
 
 func newSlot(e *Engine, r vtop.Range) *slot { return &slot{engine: e, r: r, told: protocol.NoOffset} }
@@ -185,6 +190,7 @@ func (s *slot) quarantine(why string) error {
 func (s *slot) forgetLog() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.reopens, s.reopenDue = 0, time.Time{}
 	s.log, s.promise, s.reconciled = nil, protocol.Promise{}, protocol.Compared{}
 	s.contradiction, s.told = "", protocol.NoOffset
 }

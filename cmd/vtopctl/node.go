@@ -49,7 +49,7 @@ Exit code 0 empty (with --no-wait: marked), 1 a replica has nowhere to go, 2 wro
 				return c.DrainNode(ctx, args[0], req)
 			})
 			if err != nil {
-				return err
+				return notStarted(err)
 			}
 			if !req.Cancel && !req.DryRun && !noWait {
 				if d, err = o.awaitDrain(cmd, f, d, patience); err != nil {
@@ -57,7 +57,7 @@ Exit code 0 empty (with --no-wait: marked), 1 a replica has nowhere to go, 2 wro
 				}
 			}
 			err = o.print(cmd, d, func(w io.Writer) { drawDrain(w, d) })
-			if !req.Cancel && len(d.Stuck) > 0 && !d.Done {
+			if !req.Cancel && !noWait && len(d.Stuck) > 0 && !d.Done {
 				err = errors.Join(err, &exitError{exitFailed, fmt.Errorf("%d replicas of %s have nowhere to go", len(d.Stuck), d.Node)})
 			}
 			return err
@@ -115,7 +115,9 @@ func drawDrain(w io.Writer, d *adminapi.DrainResult) {
 		return
 	}
 	fmt.Fprintf(w, "%s is %s: %d leases and %d replicas left, %d repairs under way\n", d.Node, d.State, d.LeasesLeft, d.ReplicasLeft, len(d.Repairs))
-	drawReasons(w, "nowhere to go:", d.Stuck)
+	if d.State == "draining" {
+		drawReasons(w, "nowhere to go:", d.Stuck)
+	}
 }
 
 func nodeRemoveCommand(o *options) *cobra.Command {
@@ -136,7 +138,7 @@ Exit code 0 removed, 2 wrong usage or no answer, 3 refused.`,
 			}
 			r, err := c.RemoveNode(cmd.Context(), args[0])
 			if err != nil {
-				return err
+				return notStarted(err)
 			}
 			err = o.print(cmd, r, func(w io.Writer) {
 				if r.Removed {
@@ -206,7 +208,7 @@ func drawReplaced(w io.Writer, r *adminapi.ReplaceResult, dryRun, noWait bool) {
 	}
 	switch {
 	case len(r.Repairs) == 0 && r.Admitted:
-		fmt.Fprintf(w, "its replicas are rebuilt as healing finds them: vtopctl heal status\n")
+		fmt.Fprintf(w, "it has no replica with records to copy; leaders give it what is empty\n")
 	case len(r.Repairs) == 0:
 		fmt.Fprintf(w, "%s has no replica\n", r.Node)
 	case dryRun || noWait:

@@ -42,14 +42,14 @@ func TestBar_IsOneForAllJobs(t *testing.T) {
 
 func TestByteRate(t *testing.T) {
 	for text, want := range map[string]byteRate{
-		"50MB/s": 50_000_000, "50MiB/s": 50 << 20, "50mb/S": 50_000_000, "1.5 GB/s": 1_500_000_000, "4096": 4096, "2k": 2000,
+		"50MB/s": 50_000_000, "50MiB/s": 50 << 20, "50mb/S": 50_000_000, "1.5 GB/s": 1_500_000_000, "131072": 131072, "200k": 200_000,
 	} {
 		var r byteRate
 		if err := r.Set(text); err != nil || r != want {
 			t.Errorf("%q: %d, %v; want %d", text, r, err, want)
 		}
 	}
-	for _, text := range []string{"", "/s", "fast", "0", "0MB/s", "-1MB/s", "9999999PB/s", "50MB/min"} {
+	for _, text := range []string{"", "/s", "fast", "0", "0MB/s", "-1MB/s", "9999999PB/s", "50MB/min", "4096", "60KB/s"} {
 		var r byteRate
 		if err := r.Set(text); err == nil {
 			t.Errorf("%q was taken as %d", text, r)

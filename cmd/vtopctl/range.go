@@ -31,8 +31,8 @@ While there is hope for the others, bring them back instead: a range that waits 
   vtopctl range recover orders/0 --from n3 --dry-run             what would be lost; changes nothing
   vtopctl range recover orders/0 --from n3 --accept-data-loss    do it
 
-On a terminal the name of the range has to be typed again, after the plan is shown; --confirm TOPIC/N answers in
-advance. What is carried out is the plan that was shown: if the range has changed since, it is refused.
+The name of the range has to be typed again, after the plan is shown; --confirm TOPIC/N answers in advance, and is
+needed where there is no terminal. What is carried out is the plan that was shown: if the range has changed since, it is refused.
 
 Exit code 0 done (or, with --dry-run, the plan could be made), 2 wrong usage, not confirmed, or no answer, 3 refused.`,
 		Args: cobra.ExactArgs(1),
@@ -58,7 +58,7 @@ Exit code 0 done (or, with --dry-run, the plan could be made), 2 wrong usage, no
 			if req.DryRun {
 				return o.print(cmd, plan, func(w io.Writer) { drawRecover(w, plan) })
 			}
-			if confirm == "" && terminal(cmd.InOrStdin()) {
+			if confirm == "" {
 				drawRecover(cmd.ErrOrStderr(), plan)
 				if err := typed(cmd, args[0]); err != nil {
 					return err
@@ -85,6 +85,9 @@ Exit code 0 done (or, with --dry-run, the plan could be made), 2 wrong usage, no
 
 // typed has the name of the range typed again.
 func typed(cmd *cobra.Command, name string) error {
+	if !terminal(cmd.InOrStdin()) {
+		return usagef("not confirmed, and there is no terminal to ask at: nothing was changed; say --confirm %s", name)
+	}
 	fmt.Fprintf(cmd.ErrOrStderr(), "Type %s to go on: ", name)
 	line, err := bufio.NewReader(cmd.InOrStdin()).ReadString('\n')
 	if got := strings.TrimSpace(line); got != name {

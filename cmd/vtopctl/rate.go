@@ -37,9 +37,15 @@ func (r *byteRate) Set(text string) error {
 	if v == 0 {
 		return usagef("%q would move nothing: leave the flag out for the default budget, which yields to clients", text)
 	}
+	if v < minRate {
+		return usagef("%q is too slow to get anywhere: want %s/s or more", text, size(minRate))
+	}
 	*r = byteRate(v)
 	return nil
 }
+
+// minRate brings a chunk of a segment in about a quarter of a minute.
+const minRate = 64 << 10
 
 // size shows bytes; what is not known is a question mark.
 func size(n int64) string {

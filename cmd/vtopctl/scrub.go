@@ -42,7 +42,7 @@ Exit code 0 all are ok, 1 some are unknown and none is bad, 2 wrong usage or the
 			out := newScrubOut(cmd.OutOrStdout(), o.output == "json")
 			sum, err := c.Scrub(cmd.Context(), req, out.verdict)
 			if err := out.end(sum, err); err != nil {
-				return err
+				return notStarted(err)
 			}
 			switch {
 			case err != nil:

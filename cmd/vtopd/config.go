@@ -157,6 +157,9 @@ func (c *config) validate() error {
 			refuse("--transfer-allow %q: want names of nodes", name)
 		}
 	}
+	if c.RepairRate != 0 && c.RepairRate < 64<<10 {
+		refuse("--repair-rate %s: want 64 KiB a second or more, or 0 for a budget that yields to clients", c.RepairRate)
+	}
 	if c.RepairRate > 1<<40 || c.ScrubRate > 1<<40 {
 		refuse("--repair-rate %s, --scrub-rate %s: want at most 1 TiB a second", c.RepairRate, c.ScrubRate)
 	}

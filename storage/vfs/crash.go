@@ -31,6 +31,9 @@ type CrashFS struct {
 	used        int64
 	syncFailure SyncFailure
 	locked      map[*inode]bool
+	// dirty are the files with unsynced changes; files counts those that ever had any.
+	dirty map[*inode]bool
+	files uint64
 }
 
 // SyncFailure says what reads show after a failed sync.
@@ -53,6 +56,7 @@ func NewCrashFS(seed uint64) *CrashFS {
 		root:     newDir(),
 		capacity: defaultCapacity,
 		locked:   map[*inode]bool{},
+		dirty:    map[*inode]bool{},
 	}
 }
 
@@ -116,6 +120,7 @@ func (c *CrashFS) create(name string, exclusive bool) (file File, err error) {
 			return syscall.EISDIR
 		default:
 			c.used -= ino.truncate(0)
+			c.touch(ino)
 		}
 		file = c.handle(ino, name, true)
 		return nil

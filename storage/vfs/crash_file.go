@@ -67,6 +67,9 @@ func (i *inode) settle(seq uint64, size int64) {
 		}
 		copy(i.synced[change.off:], change.bytes)
 	}
+	if n == 0 { // another sync has done as much or more
+		return
+	}
 	i.synced = resize(i.synced, size)
 	i.changes = append([]dataChange(nil), i.changes[n:]...)
 }
@@ -77,12 +80,14 @@ type crashFile struct {
 	name   string
 	write  bool
 	closed bool // guarded by fs.mu
+	// told is the inode's failed as of the last call that told it.
+	told int
 }
 
 // handle opens an inode, under the lock.
 func (c *CrashFS) handle(ino *inode, name string, write bool) *crashFile {
 	ino.handles++
-	return &crashFile{fs: c, ino: ino, name: name, write: write}
+	return &crashFile{fs: c, ino: ino, name: name, write: write, told: ino.failed}
 }
 
 // do is CrashFS.do for an open file.
@@ -142,6 +147,7 @@ func (f *crashFile) writeLocked(p []byte, off int64) (n int, err error) {
 	}
 	if len(p) > 0 {
 		f.fs.used += f.ino.write(p, off)
+		f.fs.touch(f.ino)
 	}
 	return len(p), err
 }
@@ -152,6 +158,7 @@ func (f *crashFile) Truncate(size int64) error {
 			return syscall.ENOSPC
 		}
 		f.fs.used -= f.ino.truncate(size)
+		f.fs.touch(f.ino)
 		return nil
 	})
 }
@@ -174,31 +181,10 @@ func (f *crashFile) sync(op Op) error {
 	f.fs.mu.Lock()
 	seq, size := f.ino.seq, int64(len(f.ino.data))
 	f.fs.mu.Unlock()
-	synced := false
-	err := f.do(op, func() error {
+	return f.syncing(op, func() {
 		f.ino.settle(seq, size)
-		synced = true
-		return nil
+		f.fs.touch(f.ino)
 	})
-	if err != nil && !synced && !errors.Is(err, fs.ErrClosed) {
-		f.fs.mu.Lock()
-		defer f.fs.mu.Unlock()
-		if !f.fs.dead.Load() {
-			f.loseLocked()
-		}
-	}
-	return err
-}
-
-// loseLocked is a failed write-back: what has not reached the disk by now is forgotten.
-func (f *crashFile) loseLocked() {
-	ino := f.ino
-	ino.synced = ino.afterCut(f.fs.rng, Torn())
-	ino.changes = nil
-	if f.fs.syncFailure == DropCache {
-		f.fs.used += int64(len(ino.synced) - len(ino.data))
-		ino.data = append([]byte(nil), ino.synced...)
-	}
 }
 
 func (f *crashFile) Close() error {

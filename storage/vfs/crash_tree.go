@@ -21,6 +21,12 @@ type inode struct {
 	changes      []dataChange
 	// seq numbers the changes, so that a sync knows which came before it.
 	seq uint64
+	// out and outSize are seq and length as of the last WriteOut.
+	out     uint64
+	outSize int64
+	// failed counts the failed SyncFS that concerned the file; num orders the files that were changed.
+	failed int
+	num    uint64
 
 	// links counts the names beyond the first; unlinked is true once none is left.
 	links    int
@@ -119,6 +125,7 @@ func (c *CrashFS) release(i *inode) {
 	if !i.isDir() && i.unlinked && i.handles == 0 {
 		c.used -= int64(len(i.data))
 		i.data = nil
+		delete(c.dirty, i)
 	}
 }
 
@@ -242,6 +249,18 @@ func (c *CrashFS) Stat(name string) (Info, error) {
 		return Info{}, pathError(Op{Kind: OpOpen, Name: name}, err)
 	}
 	return Info{Size: int64(len(ino.data)), ModTime: ino.modTime, IsDir: ino.isDir()}, nil
+}
+
+// SameFile implements FS. The hook does not see it.
+func (c *CrashFS) SameFile(name string, f File) (bool, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	ino, err := c.findAlive(name)
+	if err != nil {
+		return false, pathError(Op{Kind: OpOpen, Name: name}, err)
+	}
+	open, ok := f.(*crashFile)
+	return ok && open.ino == ino, nil
 }
 
 func (c *CrashFS) findAlive(name string) (*inode, error) {

@@ -107,9 +107,45 @@ func (f *FaultFS) Stat(name string) (Info, error) {
 	return f.base.Stat(name)
 }
 
+// SameFile implements FS. The hook does not see it.
+func (f *FaultFS) SameFile(name string, file File) (bool, error) {
+	if f.dead.Load() {
+		return false, pathError(Op{Kind: OpOpen, Name: name}, ErrPowerCut)
+	}
+	if ours, ok := file.(*faultFile); ok {
+		file = ours.File
+	}
+	return f.base.SameFile(name, file)
+}
+
 // SyncDir implements FS.
 func (f *FaultFS) SyncDir(name string) error {
 	return f.pass(Op{Kind: OpSyncDir, Name: name}, func() error { return f.base.SyncDir(name) })
+}
+
+// SyncFS implements FS. The hook sees each Sync, and not this call.
+func (f *FaultFS) SyncFS(name string) (Syncer, error) {
+	if f.dead.Load() {
+		return nil, pathError(Op{Kind: OpOpen, Name: name}, ErrPowerCut)
+	}
+	s, err := f.base.SyncFS(name)
+	if err != nil {
+		return nil, err
+	}
+	return &faultSyncer{Syncer: s, fs: f, name: name}, nil
+}
+
+type faultSyncer struct {
+	Syncer
+	fs   *FaultFS
+	name string
+}
+
+func (s *faultSyncer) Sync() error { return s.fs.pass(Op{Kind: OpSyncFS, Name: s.name}, s.Syncer.Sync) }
+
+func (s *faultSyncer) Covers(f File) bool {
+	file, ok := f.(*faultFile)
+	return ok && s.Syncer.Covers(file.File)
 }
 
 // Free implements FS.
@@ -166,4 +202,8 @@ func (f *faultFile) Sync() error {
 
 func (f *faultFile) SyncData() error {
 	return f.fs.pass(Op{Kind: OpSyncData, Name: f.Name()}, f.File.SyncData)
+}
+
+func (f *faultFile) WriteOut() error {
+	return f.fs.pass(Op{Kind: OpWriteOut, Name: f.Name()}, f.File.WriteOut)
 }

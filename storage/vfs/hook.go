@@ -24,12 +24,14 @@ const (
 	OpMkdir
 	OpSyncDir
 	OpLink
+	OpWriteOut
+	OpSyncFS
 )
 
 var opNames = [...]string{
 	OpRead: "read", OpOpen: "open", OpCreate: "create", OpWrite: "write", OpTruncate: "truncate", OpSync: "sync",
 	OpSyncData: "syncdata", OpRename: "rename", OpRemove: "remove", OpMkdir: "mkdir", OpSyncDir: "syncdir",
-	OpLink: "link",
+	OpLink: "link", OpWriteOut: "writeout", OpSyncFS: "syncfs",
 }
 
 // String is the verb in lower case.
@@ -44,14 +46,17 @@ func (k OpKind) String() string {
 func (k OpKind) Changes() bool { return k > OpOpen }
 
 // IsSync reports whether the verb makes something durable.
-func (k OpKind) IsSync() bool { return k == OpSync || k == OpSyncData || k == OpSyncDir }
+func (k OpKind) IsSync() bool {
+	return k == OpSync || k == OpSyncData || k == OpSyncDir || k == OpSyncFS
+}
 
 // Op is one call that is about to be made.
 type Op struct {
 	// N counts the changing calls on one FS from 1; 0 for OpRead and OpOpen.
 	N    uint64
 	Kind OpKind
-	// Name is the path of the file or directory; of a file, the one by which it was opened.
+	// Name is the path of the file or directory; of a file, the one by which it was opened; of OpSyncFS, the one by which
+	// the Syncer was.
 	Name string
 	// To is the new path of OpRename and OpLink.
 	To string

@@ -66,6 +66,19 @@ func (osFS) Stat(name string) (Info, error) {
 	return info, nil
 }
 
+func (osFS) SameFile(name string, f File) (bool, error) {
+	named, err := os.Stat(name)
+	if err != nil {
+		return false, err
+	}
+	open, ok := f.(osFile)
+	if !ok {
+		return false, nil
+	}
+	st, err := open.Stat()
+	return err == nil && os.SameFile(named, st), err
+}
+
 func (osFS) SyncDir(name string) error {
 	d, err := os.Open(name)
 	if err != nil {
@@ -108,7 +121,7 @@ func osOpen(name string, flag int) (File, error) {
 	return osFile{f}, nil
 }
 
-// osFile adds to os.File the two calls that it has not.
+// osFile adds to os.File the calls that it has not.
 type osFile struct{ *os.File }
 
 func (f osFile) Size() (int64, error) {
@@ -117,6 +130,13 @@ func (f osFile) Size() (int64, error) {
 		return 0, err
 	}
 	return st.Size(), nil
+}
+
+func (f osFile) WriteOut() error {
+	if err := writeOut(f.File); err != nil {
+		return &os.PathError{Op: "sync_file_range", Path: f.Name(), Err: err}
+	}
+	return nil
 }
 
 func (f osFile) SyncData() error {

@@ -6,9 +6,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// fdatasync goes through the raw connection, which keeps the descriptor alive for the call. EINTR says that
-// the call did not run to its end, not that it failed, and is the one answer on which it is made again.
-func fdatasync(f *os.File) error {
+func fdatasync(f *os.File) error { return control(f, unix.Fdatasync) }
+
+// writeOut waits for the write-back that runs and begins another for what is dirty. Only the file system's search for
+// places is waited for, not the disk.
+func writeOut(f *os.File) error {
+	return control(f, func(fd int) error {
+		return unix.SyncFileRange(fd, 0, 0, unix.SYNC_FILE_RANGE_WAIT_BEFORE|unix.SYNC_FILE_RANGE_WRITE)
+	})
+}
+
+// control goes through the raw connection, which keeps the descriptor alive for the call. EINTR says that the call did
+// not run to its end, not that it failed, and is the one answer on which it is made again.
+func control(f *os.File, call func(fd int) error) error {
 	conn, err := f.SyscallConn()
 	if err != nil {
 		return err
@@ -16,7 +26,7 @@ func fdatasync(f *os.File) error {
 	var serr error
 	err = conn.Control(func(fd uintptr) {
 		for {
-			if serr = unix.Fdatasync(int(fd)); serr != unix.EINTR {
+			if serr = call(int(fd)); serr != unix.EINTR {
 				return
 			}
 		}
@@ -25,15 +35,4 @@ func fdatasync(f *os.File) error {
 		return err
 	}
 	return serr
-}
-
-// startWriteBack is sync_file_range(2) with SYNC_FILE_RANGE_WRITE. Its errors are those of the sync to come.
-func (f osFile) startWriteBack(off, n int64) {
-	conn, err := f.SyscallConn()
-	if err != nil {
-		return
-	}
-	_ = conn.Control(func(fd uintptr) {
-		_ = unix.SyncFileRange(int(fd), off, n, unix.SYNC_FILE_RANGE_WRITE)
-	})
 }

@@ -38,8 +38,15 @@ type FS interface {
 	ReadDir(name string) ([]string, error)
 	// Stat describes a file or directory.
 	Stat(name string) (Info, error)
+	// SameFile reports whether name is a name of the open file f, which this file system has opened. ErrNotExist if nothing
+	// has that name any more.
+	SameFile(name string, f File) (bool, error)
 	// SyncDir makes the names in a directory durable: what was created, renamed into it and removed before.
 	SyncDir(name string) error
+	// SyncFS returns what syncs many files of the file system of name at once. It wraps errors.ErrUnsupported, with the
+	// reason, where one call for all is not known to keep what File.Sync keeps; each file is synced for itself then. It
+	// may take as long as a sync. See Syncer.
+	SyncFS(name string) (Syncer, error)
 	// Free returns the bytes that this process may still write on the file system of name, and its size.
 	Free(name string) (freeBytes, totalBytes uint64, err error)
 	// Lock takes an exclusive lock on the file name, making it if it is missing, and refuses with ErrLocked if
@@ -66,8 +73,29 @@ type File interface {
 	Sync() error
 	// SyncData is Sync without the times of the file. The length is included, since bytes beyond it are no bytes.
 	SyncData() error
+	// WriteOut finds a place on the disk for all bytes written before the call, and begins to write them. They are durable
+	// only after a sync: File.Sync, File.SyncData or Syncer.Sync. An error is as final as one of Sync.
+	WriteOut() error
 	// Name is the name by which the file was opened.
 	Name() string
+}
+
+// Syncer syncs many files of one file system with one call. Its methods may be called by many goroutines at once, but
+// for Close.
+type Syncer interface {
+	// Sync returns when, of every file that Covers, all bytes are durable for which File.WriteOut had returned before the
+	// call, and so is the length. Names are not: see FS.SyncDir.
+	//
+	// An error concerns all of them, exactly as one of File.Sync does: it is not known which bytes are durable, and
+	// another Sync proves nothing. It is told once; a file that was not waiting for this Sync may still be synced
+	// for itself, and then tells its own error.
+	//
+	// Bytes without a WriteOut are what this must be kept away from. Sync writes them too, but where it finds no place
+	// for them they are lost, and neither this Sync nor a later File.Sync tells it.
+	Sync() error
+	// Covers reports whether Sync is for this open file. The answer stays the same.
+	Covers(f File) bool
+	io.Closer
 }
 
 // Info describes a file or directory.
