@@ -93,9 +93,16 @@ func wholeLeases(leases []harness.Lease) error {
 func (w *world) checkTopic(topic string, leases []harness.Lease, checks *[]string) error {
 	ends, starts := map[int32]int64{}, map[int32]int64{}
 	for _, l := range leases {
-		ends[l.Range], starts[l.Range] = l.HighWatermark, l.LogStart
+		ends[l.Range] = l.HighWatermark
 	}
 	read := harness.ReadAll(w.t, w.c.Bootstrap(), topic, ends)
+	// Retention goes on while it is read.
+	if err := until(calm, func() (err error) { leases, err = w.c.Leases(topic); return err }); err != nil {
+		return err
+	}
+	for _, l := range leases {
+		starts[l.Range] = l.LogStart
+	}
 	acks := slices.DeleteFunc(w.load.acks(topic), func(a harness.Ack) bool { return a.Offset < starts[a.Range] })
 	hold := harness.CheckLedger
 	if topic == plain {
@@ -209,7 +216,7 @@ func (w *world) holds() (map[string]held, error) {
 // logs have more segments.
 const (
 	moreGoroutines = 60
-	moreFiles      = 60
+	moreFiles      = 40 // beside one for each segment
 )
 
 // backTo waits, without clients, until every node holds about what it did before there were any.
@@ -220,7 +227,11 @@ func (w *world) backTo(before map[string]held) (map[string]held, error) {
 			return err
 		}
 		for name, h := range now {
-			if b := before[name]; h.goroutines > b.goroutines+moreGoroutines || h.files > b.files+moreFiles {
+			segments, err := filepath.Glob(filepath.Join(w.c.Node(name).Dir, "store", "ranges", "*", "*.log"))
+			if err != nil {
+				return err
+			}
+			if b := before[name]; h.goroutines > b.goroutines+moreGoroutines || h.files > b.files+moreFiles+float64(len(segments)) {
 				return fmt.Errorf("%s has %.0f goroutines and %.0f open files without clients, it had %.0f and %.0f before there were any", name, h.goroutines, h.files, b.goroutines, b.files)
 			}
 		}

@@ -48,11 +48,14 @@ type end struct {
 
 type counted struct{ acks, given int }
 
-func (w *world) startLoad() {
+func (w *world) createTopics() {
 	mib, keep := "1048576", "4194304"
 	w.createTopic(exact, exactRanges, map[string]*string{"segment.bytes": &mib})
 	w.createTopic(plain, plainRanges, nil)
 	w.createTopic(trim, trimRanges, map[string]*string{"segment.bytes": &mib, "retention.bytes": &keep})
+}
+
+func (w *world) startLoad() {
 	t, seeds := w.t, w.c.Bootstrap()
 	l := &load{w: w, ledgers: map[string][]*harness.Ledger{}, counted: map[*harness.Ledger]counted{}, observers: map[string]*harness.Observer{}}
 	w.load = l
