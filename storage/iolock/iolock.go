@@ -19,6 +19,16 @@ func (m *Mutex) channel() chan struct{} {
 // Lock waits until nobody else holds m, and takes it.
 func (m *Mutex) Lock() { m.channel() <- struct{}{} }
 
+// TryLock takes m if nobody holds it, and reports whether it did.
+func (m *Mutex) TryLock() bool {
+	select {
+	case m.channel() <- struct{}{}:
+		return true
+	default:
+		return false
+	}
+}
+
 // Unlock gives m up. It panics if nobody holds it.
 func (m *Mutex) Unlock() {
 	select {
