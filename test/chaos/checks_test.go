@@ -131,14 +131,18 @@ func (w *world) samesOnDisk(leases []harness.Lease) error {
 
 // checkHistories looks for an order of all that the clients of exact did and saw since the last check.
 func (w *world) checkHistories(read []harness.Read, checks *[]string) error {
-	final, epochs := make([][]uint64, exactRanges), make([][]int32, exactRanges)
+	grants, err := w.grants()
+	if err != nil {
+		return err
+	}
+	final := make([][]uint64, exactRanges)
 	for _, r := range read {
 		if r.Offset != int64(len(final[r.Range])) {
 			return fmt.Errorf("range %d: offset %d was read behind %d records", r.Range, r.Offset, len(final[r.Range]))
 		}
-		final[r.Range], epochs[r.Range] = append(final[r.Range], r.ID), append(epochs[r.Range], r.Epoch)
+		final[r.Range] = append(final[r.Range], r.ID)
 	}
-	stale := w.load.remember(epochs)
+	stale := w.load.remember(grants)
 	var errs []error
 	ops := 0
 	for r, h := range w.load.histories {
@@ -149,6 +153,28 @@ func (w *world) checkHistories(read []harness.Read, checks *[]string) error {
 	}
 	*checks = append(*checks, fmt.Sprintf("histories %d operations, %d stale ends", ops, stale))
 	return errors.Join(errs...)
+}
+
+// grants asks for the last leases of each range of exact.
+func (w *world) grants() ([][]grant, error) {
+	out := make([][]grant, exactRanges)
+	for r := range out {
+		err := until(30*time.Second, func() error {
+			d, err := w.c.Running()[0].LeaseDetail(exact, int32(r))
+			if err != nil {
+				return err
+			}
+			out[r] = nil
+			for _, c := range d.Changes {
+				out[r] = append(out[r], grant{c.Epoch, c.At})
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
 }
 
 // checkGroups waits until each group has committed all of exact, and holds that nothing it committed went back.
