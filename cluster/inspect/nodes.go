@@ -46,6 +46,9 @@ func (p *picture) nodes() []adminapi.Node {
 		for range p.state.RangesOf(n.Name) {
 			node.Replicas++
 		}
+		for range p.state.CoordinatorsOf(n.Name) {
+			node.CoordinatorSlots++
+		}
 		if v, ok := verdicts[n.Name]; ok {
 			node.Alive, node.LastSeenMS, node.DiskState, node.FreeBytes = v.Alive, v.SilentMS, diskState(v), v.FreeBytes
 		} else {
@@ -121,6 +124,7 @@ func (f *Face) Status(ctx context.Context) (*adminapi.Status, error) {
 	p.judgeNodes(s)
 	p.judgeClaims(s)
 	p.judgeRanges(s)
+	p.judgeSlots(s)
 	p.judgeRepairs(s)
 	for name, local := range p.locals {
 		for _, problem := range local.Problems {
@@ -220,6 +224,27 @@ func (p *picture) judgeRanges(s *adminapi.Status) {
 				s.Problems = append(s.Problems, adminapi.Problem{Kind: "replica_lost", Subject: name + " on " + string(rep.Node), Message: rep.Lost, Hint: "it votes no more and is rebuilt by itself while its node is alive; else: vtopctl repair " + name + " --node OTHER --replace " + string(rep.Node)})
 			}
 		}
+	}
+}
+
+// judgeSlots names the coordinator slots that no living process holds, and how many groups wait for a coordinator.
+func (p *picture) judgeSlots(s *adminapi.Status) {
+	slots, groups := 0, 0
+	for c := range p.state.Coordinators() {
+		n, ok := p.state.Node(c.Holder)
+		if ok && c.HeldBy(n.Name, n.Incarnation) && p.alive(n.Name) {
+			continue
+		}
+		slots++
+		for range p.state.GroupsOf(c.Slot) {
+			groups++
+		}
+	}
+	if slots > 0 {
+		s.Problems = append(s.Problems, adminapi.Problem{
+			Kind: "no_coordinator", Subject: "consumer groups", Message: fmt.Sprintf("%d of %d coordinator slots are held by no living node; groups that wait: %d", slots, fsm.GroupSlots, groups),
+			Hint: "the Raft leader gives them within seconds to nodes that are active, answer and have free space: is there a leader, and such a node?",
+		})
 	}
 }
 

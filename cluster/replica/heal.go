@@ -254,12 +254,23 @@ func (e *Engine) wantsLearner(st *fsm.State, rg *fsm.Range) (vtop.NodeName, bool
 		if _, replaced := rg.On(rep.Node); replaced || !ok || node.State != fsm.NodeActive || !e.cfg.Alive(rep.Node) {
 			continue
 		}
-		if _, repaired := st.ActiveRepair(rg.ID, rep.Node); repaired {
+		if comes(st, rg.ID, rep.Node) {
 			continue
 		}
 		return rep.Node, true
 	}
 	return "", false
+}
+
+// comes reports whether a repair job brings a replica of the range to the node, or one elsewhere in its place: a second learner would
+// take the place that the job's is meant for, and the job would wait for ever.
+func comes(st *fsm.State, r vtop.Range, node vtop.NodeName) bool {
+	for job := range st.ActiveRepairs(r) {
+		if job.Destination == node || job.Replace == node && !job.Holes {
+			return true
+		}
+	}
+	return false
 }
 
 func (e *Engine) heal(ctx context.Context, rg *fsm.Range, change fsm.ReplicaChange, node vtop.NodeName, id vtop.ReplicaID) {

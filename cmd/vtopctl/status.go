@@ -135,8 +135,8 @@ func drawNodes(w io.Writer, nodes []adminapi.Node) {
 		}
 		rows = append(rows, []string{
 			n.Name, strconv.Itoa(int(n.ID)), n.State, alive, strconv.FormatUint(n.Incarnation, 10), n.RaftRole,
-			strconv.Itoa(n.Leases), strconv.Itoa(n.Replicas), orDash(n.Rack), n.DiskState, n.KafkaAddr, n.PeerAddr, n.AdminAddr,
+			strconv.Itoa(n.Leases), strconv.Itoa(n.Replicas), strconv.Itoa(n.CoordinatorSlots), orDash(n.Rack), n.DiskState, n.KafkaAddr, n.PeerAddr, n.AdminAddr,
 		})
 	}
-	table(w, "NAME ID STATE ALIVE INCARNATION RAFT LEASES REPLICAS RACK DISK KAFKA PEER ADMIN", rows)
+	table(w, "NAME ID STATE ALIVE INCARNATION RAFT LEASES REPLICAS SLOTS RACK DISK KAFKA PEER ADMIN", rows)
 }

@@ -19,7 +19,7 @@ func (m *Mutex) channel() chan struct{} {
 // Lock waits until nobody else holds m, and takes it.
 func (m *Mutex) Lock() { m.channel() <- struct{}{} }
 
-// TryLock takes m if nobody holds it now, and says whether it did.
+// TryLock takes m if nobody holds it, and reports whether it did.
 func (m *Mutex) TryLock() bool {
 	select {
 	case m.channel() <- struct{}{}:

@@ -63,3 +63,17 @@ func TestMutex_UnlockOfAnUnlockedOnePanics(t *testing.T) {
 	}()
 	new(Mutex).Unlock()
 }
+
+func TestMutex_TryLock(t *testing.T) {
+	var m Mutex
+	if !m.TryLock() {
+		t.Fatal("an unlocked Mutex was not taken")
+	}
+	if m.TryLock() {
+		t.Fatal("a Mutex was taken twice")
+	}
+	m.Unlock()
+	if m.Lock(); m.TryLock() {
+		t.Fatal("a locked Mutex was taken")
+	}
+}

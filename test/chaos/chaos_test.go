@@ -65,6 +65,7 @@ func live(t *testing.T, seed uint64, faults []fault, rep *report) {
 		t.Logf("this machine has no %s: %s", what, why)
 	}
 	w.leases = newLeaseWatch(w)
+	w.createTopics()
 	before, err := w.holds()
 	if err != nil {
 		t.Fatal(err)

@@ -93,9 +93,16 @@ func wholeLeases(leases []harness.Lease) error {
 func (w *world) checkTopic(topic string, leases []harness.Lease, checks *[]string) error {
 	ends, starts := map[int32]int64{}, map[int32]int64{}
 	for _, l := range leases {
-		ends[l.Range], starts[l.Range] = l.HighWatermark, l.LogStart
+		ends[l.Range] = l.HighWatermark
 	}
 	read := harness.ReadAll(w.t, w.c.Bootstrap(), topic, ends)
+	// Retention goes on while it is read.
+	if err := until(calm, func() (err error) { leases, err = w.c.Leases(topic); return err }); err != nil {
+		return err
+	}
+	for _, l := range leases {
+		starts[l.Range] = l.LogStart
+	}
 	acks := slices.DeleteFunc(w.load.acks(topic), func(a harness.Ack) bool { return a.Offset < starts[a.Range] })
 	hold := harness.CheckLedger
 	if topic == plain {
@@ -124,14 +131,18 @@ func (w *world) samesOnDisk(leases []harness.Lease) error {
 
 // checkHistories looks for an order of all that the clients of exact did and saw since the last check.
 func (w *world) checkHistories(read []harness.Read, checks *[]string) error {
-	final, epochs := make([][]uint64, exactRanges), make([][]int32, exactRanges)
+	grants, err := w.grants()
+	if err != nil {
+		return err
+	}
+	final := make([][]uint64, exactRanges)
 	for _, r := range read {
 		if r.Offset != int64(len(final[r.Range])) {
 			return fmt.Errorf("range %d: offset %d was read behind %d records", r.Range, r.Offset, len(final[r.Range]))
 		}
-		final[r.Range], epochs[r.Range] = append(final[r.Range], r.ID), append(epochs[r.Range], r.Epoch)
+		final[r.Range] = append(final[r.Range], r.ID)
 	}
-	stale := w.load.remember(epochs)
+	stale := w.load.remember(grants)
 	var errs []error
 	ops := 0
 	for r, h := range w.load.histories {
@@ -142,6 +153,28 @@ func (w *world) checkHistories(read []harness.Read, checks *[]string) error {
 	}
 	*checks = append(*checks, fmt.Sprintf("histories %d operations, %d stale ends", ops, stale))
 	return errors.Join(errs...)
+}
+
+// grants asks for the last leases of each range of exact.
+func (w *world) grants() ([][]grant, error) {
+	out := make([][]grant, exactRanges)
+	for r := range out {
+		err := until(30*time.Second, func() error {
+			d, err := w.c.Running()[0].LeaseDetail(exact, int32(r))
+			if err != nil {
+				return err
+			}
+			out[r] = nil
+			for _, c := range d.Changes {
+				out[r] = append(out[r], grant{c.Epoch, c.At})
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
 }
 
 // checkGroups waits until each group has committed all of exact, and holds that nothing it committed went back.
@@ -209,7 +242,7 @@ func (w *world) holds() (map[string]held, error) {
 // logs have more segments.
 const (
 	moreGoroutines = 60
-	moreFiles      = 60
+	moreFiles      = 40 // beside one for each segment
 )
 
 // backTo waits, without clients, until every node holds about what it did before there were any.
@@ -220,7 +253,11 @@ func (w *world) backTo(before map[string]held) (map[string]held, error) {
 			return err
 		}
 		for name, h := range now {
-			if b := before[name]; h.goroutines > b.goroutines+moreGoroutines || h.files > b.files+moreFiles {
+			segments, err := filepath.Glob(filepath.Join(w.c.Node(name).Dir, "store", "ranges", "*", "*.log"))
+			if err != nil {
+				return err
+			}
+			if b := before[name]; h.goroutines > b.goroutines+moreGoroutines || h.files > b.files+moreFiles+float64(len(segments)) {
 				return fmt.Errorf("%s has %.0f goroutines and %.0f open files without clients, it had %.0f and %.0f before there were any", name, h.goroutines, h.files, b.goroutines, b.files)
 			}
 		}

@@ -48,11 +48,14 @@ type end struct {
 
 type counted struct{ acks, given int }
 
-func (w *world) startLoad() {
+func (w *world) createTopics() {
 	mib, keep := "1048576", "4194304"
 	w.createTopic(exact, exactRanges, map[string]*string{"segment.bytes": &mib})
 	w.createTopic(plain, plainRanges, nil)
 	w.createTopic(trim, trimRanges, map[string]*string{"segment.bytes": &mib, "retention.bytes": &keep})
+}
+
+func (w *world) startLoad() {
 	t, seeds := w.t, w.c.Bootstrap()
 	l := &load{w: w, ledgers: map[string][]*harness.Ledger{}, counted: map[*harness.Ledger]counted{}, observers: map[string]*harness.Observer{}}
 	w.load = l
@@ -142,13 +145,18 @@ func (l *load) acks(topic string) []harness.Ack {
 	return out
 }
 
-// remember puts what the clients of exact did since the last time into the histories; epochs are those of the records that stand
-// at each offset. A holder that is cut off answers for the end until its deadline, under its epoch, by design: an answer under an
-// older epoch than that of a record which was acknowledged before the question is left out.
-func (l *load) remember(epochs [][]int32) (stale int) {
+// grant is the moment at which the lease of an epoch was granted, or one before.
+type grant struct {
+	epoch int32
+	at    time.Time
+}
+
+// remember puts what the clients of exact did since the last time into the histories. A holder that is cut off answers for the end
+// until its deadline, under its epoch, by design: an answer to a question that was asked when the next epoch was granted already is left
+// out, and counted.
+func (l *load) remember(grants [][]grant) (stale int) {
 	for r, ledger := range l.ledgers[exact] {
 		acks, given, c := ledger.Acks(), ledger.Given(), l.counted[ledger]
-		stale += l.staleEnds(r, acks, epochs[r], func(e end) { l.histories[r].End(e.offset, e.asked, e.answered) })
 		for _, a := range acks[c.acks:] {
 			l.histories[r].Appended(a.ID, a.Offset, a.Sent, a.At)
 		}
@@ -156,30 +164,24 @@ func (l *load) remember(epochs [][]int32) (stale int) {
 			l.histories[r].Unanswered(a.ID, a.Sent)
 		}
 		l.counted[ledger] = counted{len(acks), len(given)}
+		l.mu.Lock()
+		ends := l.ends[r]
+		l.ends[r] = nil
+		l.mu.Unlock()
+		for _, e := range ends {
+			if deposed(e, grants[r]) {
+				stale++
+				continue
+			}
+			l.histories[r].End(e.offset, e.asked, e.answered)
+		}
 	}
 	return stale
 }
 
-// staleEnds gives all ends of a range to keep but those of a deposed leader, and counts these.
-func (l *load) staleEnds(r int, acks []harness.Ack, epochs []int32, keep func(end)) (stale int) {
-	l.mu.Lock()
-	ends := l.ends[r]
-	l.ends[r] = nil
-	l.mu.Unlock()
-	next, newest := 0, int32(-1) // both lists are in the order of time
-	for _, e := range ends {
-		for ; next < len(acks) && acks[next].At.Before(e.asked); next++ {
-			if at := acks[next].Offset; at < int64(len(epochs)) {
-				newest = max(newest, epochs[at])
-			}
-		}
-		if e.epoch < newest {
-			stale++
-			continue
-		}
-		keep(e)
-	}
-	return stale
+// deposed reports whether a later epoch than an answer's was granted when the question was asked.
+func deposed(e end, grants []grant) bool {
+	return slices.ContainsFunc(grants, func(g grant) bool { return g.epoch > e.epoch && !g.at.After(e.asked) })
 }
 
 // given is an error if an idempotent producer gave a record up: nothing here exhausts its retries.

@@ -55,18 +55,16 @@ func TestWhole_SaysWhatIsMissing(t *testing.T) {
 	}
 }
 
-func TestStaleEnds_AreThoseOfADeposedLeaderAlone(t *testing.T) {
-	at := func(ms int) time.Time { return time.UnixMilli(int64(ms)) }
-	l := &load{}
-	acks := []harness.Ack{{Offset: 0, At: at(10)}, {Offset: 1, At: at(20)}}
+func TestDeposed_IsWhoWasAskedBehindTheNextGrant(t *testing.T) {
+	at := func(ms int64) time.Time { return time.UnixMilli(ms) }
+	grants := []grant{{3, at(30)}, {2, at(20)}, {1, at(10)}}
 	for i, c := range []struct {
-		epoch int32
-		asked int
-		stale int
-	}{{1, 15, 0}, {1, 25, 1}, {2, 25, 0}, {1, 5, 0}} {
-		l.ends[0] = []end{{offset: 1, epoch: c.epoch, asked: at(c.asked), answered: at(c.asked + 1)}}
-		if got := l.staleEnds(0, acks, []int32{1, 2}, func(end) {}); got != c.stale {
-			t.Errorf("case %d: %d stale, want %d", i, got, c.stale)
+		epoch   int32
+		asked   int64
+		deposed bool
+	}{{1, 15, false}, {1, 20, true}, {1, 35, true}, {2, 25, false}, {2, 31, true}, {3, 99, false}} {
+		if got := deposed(end{epoch: c.epoch, asked: at(c.asked)}, grants); got != c.deposed {
+			t.Errorf("case %d: %v", i, got)
 		}
 	}
 }

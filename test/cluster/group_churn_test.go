@@ -278,10 +278,10 @@ func (g *churnGroup) conclude(c *harness.Cluster) {
 		g.name, g.lives.Load(), g.commits.Load(), g.shared.Load(), g.unreached.Load(), g.answers.Load())
 }
 
-// TestGroup_ChurnOfTwoGroups: fifty members come and go, half of them in a classic group and half in one of the consumer protocol, while a
+// TestGroup_Churn: fifty members come and go, half of them in a classic group and half in one of the consumer protocol, while a
 // coordinator is killed every ten seconds. No committed offset goes back or is lost, whichever node is asked; every record is
 // delivered at least once to each group; no application hears of anything but a rebalance.
-func TestGroup_ChurnOfTwoGroups(t *testing.T) {
+func TestGroup_Churn(t *testing.T) {
 	const members, every = 50, 10 * time.Second
 	length := churnTime(t)
 	c := harness.Start(t, harness.Options{Nodes: 3, Flags: steady})

