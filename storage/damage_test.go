@@ -35,7 +35,7 @@ func flip(at int) func([]byte) []byte {
 func damaged(t testing.TB, change func(fsys *vfs.CrashFS, l *Log)) (*Store, *Log) {
 	t.Helper()
 	fsys := vfs.NewCrashFS(1)
-	s, l := newLogOn(t, fsys)
+	s, l := newLogOn(t, fsys, func(o *Options) { o.ZeroStepBytes = -1 }) // the end of the file is that of the batches
 	other, err := s.Create(testRange(1), 2, 0)
 	ok(t, err)
 	mustLead(t, other, 1, plainBatch(1, 100, 1))
@@ -280,7 +280,7 @@ func TestDamage_TornTail(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			fsys := vfs.NewCrashFS(1)
-			_, l := newLogOn(t, fsys)
+			_, l := newLogOn(t, fsys, func(o *Options) { o.ZeroStepBytes = -1 }) // the end of the file is that of the batches
 			for i := range 10 {
 				mustLead(t, l, 1, producerBatch(1, 0, int32(i), 1))
 			}

@@ -59,11 +59,14 @@ func (f *Face) Local(_ context.Context, topic string) (*adminapi.Local, error) {
 		problem := adminapi.Problem{Subject: state.RangeName(info.Range), Message: info.Reason}
 		switch info.State {
 		case storage.StateQuarantined:
-			problem.Kind = "quarantined"
+			problem.Kind = kindQuarantined
 			problem.Hint = "nothing was changed and nothing is served from this replica: keep its directory, and compare it with the others"
 		case storage.StateHoles:
 			problem.Kind = kindDamaged
 			problem.Hint = "the replica keeps its vote and serves nothing of that segment; the other replicas have it whole"
+		case storage.StateFailed:
+			problem.Kind = kindFailed
+			problem.Hint = "it is read anew by itself, with growing pauses, and catches up; look at the disk and the kernel log of its node"
 		default:
 			continue
 		}

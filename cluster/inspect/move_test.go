@@ -29,6 +29,10 @@ func TestSafeToStop_FromTheState(t *testing.T) {
 		{"another follower is behind the floor", func(w *world) { w.ends["n3"] = 99 }, "n2", false, "lines/0"},
 		{"another follower does not follow", func(w *world) { w.flows["n3"] = "connecting" }, "n2", false, "lines/0"},
 		{"another replica is lost", func(w *world) { w.lose("n3") }, "n2", false, "lines/0"},
+		{"another replica is damaged", problem("n3", kindDamaged), "n2", false, "lines/0"},
+		{"the leader is damaged", problem("n1", kindDamaged), "n2", false, "lines/0"},
+		{"another replica has failed", problem("n3", kindFailed), "n2", false, "lines/0"},
+		{"the damaged one itself", problem("n3", kindDamaged), "n3", true, ""},
 		{"no Raft leader is known", func(w *world) { w.noRaft = true }, "n2", false, "metadata"},
 		{"the leader does not answer", func(w *world) { w.down["n1"], w.noRaft = true, true }, "n2", false, "lines/0"},
 	} {

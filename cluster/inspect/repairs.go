@@ -108,6 +108,9 @@ func describeRepair(j *fsm.RepairJob, alive func(vtop.NodeName) bool) adminapi.R
 	case j.BytesPerSecond > 0 && j.BytesTotal >= j.BytesDone:
 		out.ETAMS = 1000 * (j.BytesTotal - j.BytesDone) / j.BytesPerSecond
 	}
+	if j.Outcome == fsm.OutcomeWhole || j.Active() && j.Waiting == "" {
+		out.LastError = "" // it was got over
+	}
 	if j.Active() && !alive(j.Destination) {
 		out.Waiting = fmt.Sprintf("its destination %s is not alive: it goes on when %s is back", j.Destination, j.Destination)
 	}

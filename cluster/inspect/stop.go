@@ -79,7 +79,7 @@ func (p *picture) quorumOf(r *fsm.Range) placement.Quorum {
 	return q
 }
 
-// voter is fit if it can vote, lives, and follows with everything durable that was committed when the floor was last
+// voter is fit if it can vote, lives, is whole as far as its node knows, and follows with everything durable that was committed when the floor was last
 // reported: about a second ago, so that a follower of a busy leader counts, and one that has just come back does not.
 func (p *picture) voter(r *fsm.Range, rep fsm.Replica, leader *adminapi.LocalRange) placement.Member {
 	m := placement.Member{Node: rep.Node}
@@ -90,6 +90,12 @@ func (p *picture) voter(r *fsm.Range, rep fsm.Replica, leader *adminapi.LocalRan
 		return m
 	case judged && !verdict.Alive:
 		m.Why = verdict.Reason
+		return m
+	case p.damage(rep.Node, r) != "":
+		m.Why = "is damaged: " + p.damage(rep.Node, r)
+		return m
+	case p.ailing(rep.Node, r) != "":
+		m.Why = p.ailing(rep.Node, r)
 		return m
 	case leader == nil:
 		m.Unknown, m.Why = true, "the range's leader does not answer"

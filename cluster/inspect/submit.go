@@ -78,7 +78,7 @@ func noNode(name string) error {
 func (p *picture) wishesOf(dest vtop.NodeName, req adminapi.RepairRequest) []wish {
 	var out []wish
 	for r := range p.state.RangesOf(dest) {
-		if _, votes := r.VoterOn(dest); votes && p.damage(dest, r) == "" {
+		if _, votes := r.VoterOn(dest); votes && p.damage(dest, r) == "" && p.ailing(dest, r) == "" {
 			continue
 		}
 		out = append(out, p.wish(r, req))
@@ -113,6 +113,9 @@ func (p *picture) wish(r *fsm.Range, req adminapi.RepairRequest) wish {
 	case votes && w.q.Replace != "" && w.q.Replace != rep.Node && votesToo(r, w.q.Replace):
 		w.err = adminapi.Errorf(adminapi.CodeConflict, "replica %d of %s on %s votes already, and so does that of %s: there is nothing to rebuild, and a repair takes no vote away", rep.ID, name, rep.Node, w.q.Replace).
 			WithHint("rebuild it on a node without one, with --replace %s; or vtopctl node drain %s", w.q.Replace, w.q.Replace)
+	case votes && p.ailing(rep.Node, r) != "":
+		w.err = adminapi.Errorf(adminapi.CodeConflict, "replica %d of %s on %s votes, and cannot be used now: %s", rep.ID, name, rep.Node, p.ailing(rep.Node, r)).
+			WithHint("vtopctl status tells what its node says; or rebuild it elsewhere: vtopctl repair %s --node OTHER --replace %s", name, rep.Node)
 	case votes:
 		w.nothing = fmt.Sprintf("replica %d of %s on %s votes and is whole: nothing to repair", rep.ID, name, rep.Node)
 	case p.empty(r):

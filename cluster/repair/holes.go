@@ -17,6 +17,8 @@ func (t *task) fillHoles(ctx context.Context, s scene) turn {
 	switch {
 	case log == nil || log.ReplicaID() != s.job.Replica:
 		return t.outOfPatience(wait("replica %d is not on this node", s.job.Replica))
+	case errors.Is(log.Err(), vtop.ErrReplicaLost):
+		return fail(fsm.OutcomeFailed, "replica %d on this node is lost, and is rebuilt as a whole: %v", s.job.Replica, log.Err())
 	case log.Err() != nil:
 		return t.outOfPatience(wait("replica %d on this node: %v", s.job.Replica, log.Err()))
 	}

@@ -29,6 +29,9 @@ type source struct {
 	fresh int64
 }
 
+// offlinePause is between two looks whether a source lives again: nothing is asked of anybody for it.
+const offlinePause = 2 * time.Second
+
 var errNoSource = errors.New("no longer a source")
 
 // candidates are the replicas on other nodes that may give bytes: voters that are not lost, of those that the job names, if
@@ -99,7 +102,7 @@ func (x *transfer) noSourceLocked() *halt {
 	case len(want) > 0:
 		return &halt{kind: haltWait, why: "sources came back", pause: shortPause}
 	case len(dead) > 0:
-		return &halt{kind: haltWait, why: "source offline: " + strings.Join(dead, ", ")}
+		return &halt{kind: haltWait, why: "source offline: " + strings.Join(dead, ", "), pause: offlinePause}
 	case len(x.t.p.DroppedSources) > 0:
 		var parts []string
 		for _, d := range x.t.p.DroppedSources {
