@@ -18,18 +18,6 @@ type groupHand struct {
 	ids map[string]string // from name to member id
 }
 
-func (h *groupHand) name(id string) string {
-	for name, known := range h.ids {
-		if id == known && id != "" {
-			return name
-		}
-	}
-	if id == "" {
-		return "none"
-	}
-	return "a stranger"
-}
-
 // begin sends a Join; end tells of its answer, once joined again if that is asked for.
 func (h *groupHand) begin(name string, edit func(*kmsg.JoinGroupRequest)) <-chan *kmsg.JoinGroupResponse {
 	req := joinRequest(0, "g", h.ids[name], edit)

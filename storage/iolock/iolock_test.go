@@ -44,17 +44,6 @@ func TestMutex_TimeGoesOnForThoseWhoWait(t *testing.T) {
 	})
 }
 
-func TestMutex_TryLock(t *testing.T) {
-	var m Mutex
-	if !m.TryLock() || m.TryLock() {
-		t.Fatal("TryLock takes what is held, or not what is free")
-	}
-	m.Unlock()
-	if !m.TryLock() {
-		t.Fatal("TryLock does not take what was given up")
-	}
-}
-
 func TestMutex_UnlockOfAnUnlockedOnePanics(t *testing.T) {
 	defer func() {
 		if recover() == nil {
