@@ -94,13 +94,13 @@ func (a *able) RecoverRange(_ context.Context, topic string, n int32, req Recove
 }
 
 func (a *able) Scrub(ctx context.Context, req ScrubRequest, found func(ScrubVerdict) error) error {
+	if a.hold != nil {
+		defer a.hold(ctx) // also where found has failed already
+	}
 	for _, v := range a.verdicts {
 		if err := found(v); err != nil {
 			return err
 		}
-	}
-	if a.hold != nil {
-		a.hold(ctx)
 	}
 	return a.note("scrub %+v", req)
 }
