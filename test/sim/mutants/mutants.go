@@ -19,7 +19,7 @@ type Edit struct {
 // All are the mutants, each a mistake that some system has really made or that an invariant forbids.
 var All = []Mutant{
 	{"acknowledge before the sync", 60, []Edit{{
-		"storage/flush.go", "if err := h.file.SyncData(); err != nil {", "if err := error(nil); err != nil {",
+		"storage/gather.go", "		err := h.file.SyncData()\n", "		err := error(nil)\n",
 	}}},
 	{"forget the promise", 60, []Edit{{
 		"storage/promises.go", "if err := s.journal.promise(entries); err != nil {", "if err := error(nil); err != nil {",
