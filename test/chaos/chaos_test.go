@@ -72,7 +72,11 @@ func live(t *testing.T, seed uint64, faults []fault, rep *report) {
 	}
 	w.startLoad()
 	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
 	var background sync.WaitGroup
+	background.Go(func() {
+		stood.watch(ctx, func(d time.Duration) { t.Logf("the machine, or this process, stood still for %s", short(d)) })
+	})
 	background.Go(func() { w.supervise(ctx) })
 	background.Go(func() { w.leases.run(ctx) })
 	end := sync.OnceFunc(func() { cancel(); background.Wait() })

@@ -146,11 +146,19 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// until asks check until it returns nil, or gives its last error after limit.
+// until asks check until it returns nil, or gives its last error after limit. The time in which the machine stood still doesn't count.
 func until(limit time.Duration, check func() error) error {
-	for deadline := time.Now().Add(limit); ; time.Sleep(50 * time.Millisecond) {
+	stoodBefore, deadline := stood.sum(), time.Now().Add(limit)
+	over := func() bool { return time.Now().After(deadline.Add(stood.sum() - stoodBefore)) }
+	for ; ; time.Sleep(50 * time.Millisecond) {
 		err := check()
-		if err == nil || time.Now().After(deadline) {
+		if err == nil {
+			return nil
+		}
+		if !over() {
+			continue
+		}
+		if time.Sleep(2 * standstillTick); over() { // a standstill that ended just now is known by then
 			return err
 		}
 	}

@@ -43,7 +43,7 @@ func (d *disk) hook(op vfs.Op) error {
 			return vfs.ErrPowerCut
 		}
 	}
-	if d.fail && op.Kind.IsSync() && strings.HasSuffix(op.Name, ".log") {
+	if d.fail && (op.Kind == vfs.OpSyncFS || op.Kind == vfs.OpSyncData && strings.HasSuffix(op.Name, ".log")) {
 		d.fail = false
 		d.mu.Unlock()
 		d.p.host.life.trace.note("%s: sync fails: %s", d.p.name(), op.Name)

@@ -10,6 +10,7 @@ import (
 type plan struct {
 	hosts, ranges int
 	zeros         int64 // step in which tails are zeroed ahead; negative: never
+	gather        int   // see storage.Options.GatherSyncs
 	config        map[string]string
 	readers       int
 	events        []event
@@ -90,6 +91,7 @@ func newPlan(seed uint64) *plan {
 		}
 		p.events = append(p.events, e)
 	}
+	p.gather = [...]int{0, 1}[rng.IntN(2)]
 	return p
 }
 

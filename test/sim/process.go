@@ -107,7 +107,7 @@ func (h *host) open() *process {
 	p.machine = fsm.New(fsm.Options{Clock: l.clock})
 	var err error
 	if p.store, err = storage.Open(h.fs, "/store", storage.Options{
-		Fence: p.machine.Leases(), Log: p.log, Reserve: 1, ZeroStepBytes: l.plan.zeros, OpenFiles: 64, IndexBytes: 512, OnDamage: p.damaged,
+		Fence: p.machine.Leases(), Log: p.log, Reserve: 1, ZeroStepBytes: l.plan.zeros, OpenFiles: 64, IndexBytes: 512, GatherSyncs: l.plan.gather, OnDamage: p.damaged,
 	}); err != nil {
 		l.oracle.fail("open the store of %s: %v", h.name, err)
 		return nil

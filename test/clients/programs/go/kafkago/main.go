@@ -129,7 +129,7 @@ func (c client) Group(ctx context.Context, cmd program.Command, out *program.Out
 	cfg := c.reader(cmd.Topic)
 	cfg.GroupID, cfg.StartOffset = cmd.Group, kafka.FirstOffset
 	cfg.SessionTimeout, cfg.HeartbeatInterval = 6*time.Second, time.Second
-	// With synchronous commits the Reader hands the broken connection of a coordinator that dies to the application.
+	// A synchronous commit is tried again on the connection to the coordinator that died, and its error given to the caller.
 	cfg.CommitInterval = 100 * time.Millisecond
 	cfg.ErrorLogger = kafka.LoggerFunc(func(format string, args ...any) { out.Warn(format, args...) })
 	r := kafka.NewReader(cfg)

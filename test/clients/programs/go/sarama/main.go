@@ -48,7 +48,7 @@ func (c client) Produce(ctx context.Context, cmd program.Command, _ *program.Out
 	cfg.Producer.RequiredAcks = sarama.WaitForAll
 	cfg.Producer.Compression = codecs[cmd.Codec]
 	cfg.Producer.Return.Successes = true
-	// The default of three tries, 100 ms apart, outlives no change of leader of any Kafka.
+	// The default of three tries, 100 ms apart, is shorter than a change of leader.
 	cfg.Producer.Retry.Max, cfg.Producer.Retry.Backoff = 60, 250*time.Millisecond
 	if cmd.Idempotent {
 		cfg.Producer.Idempotent, cfg.Net.MaxOpenRequests = true, 1
