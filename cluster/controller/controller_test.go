@@ -61,24 +61,33 @@ func (w *world) VerifyLeader(context.Context) error {
 }
 
 func (w *world) Propose(_ context.Context, cmd fsm.Command) (fsm.Outcome, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.index++
-	return w.machine.ApplyCommands(w.index, cmd)[0], nil
+	return w.apply(cmd)[0], nil
 }
 
-func (w *world) must(cmd fsm.Command) fsm.Outcome {
+// apply has the commands take effect together: the controller never sees the state between two of them.
+func (w *world) apply(cmds ...fsm.Command) []fsm.Outcome {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	first := w.index + 1
+	w.index += uint64(len(cmds))
+	return w.machine.ApplyCommands(first, cmds...)
+}
+
+// must applies the commands as apply does and returns the outcome of the first.
+func (w *world) must(cmds ...fsm.Command) fsm.Outcome {
 	w.t.Helper()
-	out, err := w.Propose(w.t.Context(), cmd)
-	if err != nil || out.Err() != nil {
-		w.t.Fatalf("%T: %v %v", cmd, err, out.Err())
-	}
-	for _, item := range out.Items {
-		if item.Err() != nil {
-			w.t.Fatalf("%T: %v", cmd, item.Err())
+	outs := w.apply(cmds...)
+	for i, out := range outs {
+		if out.Err() != nil {
+			w.t.Fatalf("%T: %v", cmds[i], out.Err())
+		}
+		for _, item := range out.Items {
+			if item.Err() != nil {
+				w.t.Fatalf("%T: %v", cmds[i], item.Err())
+			}
 		}
 	}
-	return out
+	return outs[0]
 }
 
 func (w *world) clock() time.Duration { return time.Since(w.start) }
@@ -115,6 +124,7 @@ func runHealing(t *testing.T, after time.Duration, fn func(w *world)) {
 		receiver := liveness.NewReceiver(liveness.ReceiverConfig{
 			Tracker: w.tracker, Address: func(vtop.NodeName) (string, bool) { return "", false }, Evidence: func(vtop.NodeName) {}, Log: hclog.NewNullLogger(),
 		})
+		w.beat() // or the controller could begin before it has heard of the preferred node
 		w.control = Start(Config{
 			Self: "n1", Machine: w.machine, Quorum: w, Tracker: w.tracker, Receiver: receiver,
 			SelfHealth: func() liveness.Health { return liveness.Health{Incarnation: 1} },
@@ -135,16 +145,22 @@ func runHealing(t *testing.T, after time.Duration, fn func(w *world)) {
 	})
 }
 
-// pass lets time go by with beats from all nodes that are not silent.
+// beat has every node that is not silent send one.
+func (w *world) beat() {
+	for n, life := range w.lives {
+		if !w.silent[n] {
+			w.tracker.Beat(n, 1, liveness.Health{Incarnation: life})
+		}
+	}
+}
+
+// pass lets time go by with beats from all nodes that are not silent. When it returns the controller has come to rest.
 func (w *world) pass(d time.Duration) {
 	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
-		for n, life := range w.lives {
-			if !w.silent[n] {
-				w.tracker.Beat(n, 1, liveness.Health{Incarnation: life})
-			}
-		}
+		w.beat()
 		synctest.Wait()
 	}
+	synctest.Wait()
 }
 
 func (w *world) rangeOf() *fsm.Range {

@@ -49,14 +49,20 @@ func (w *world) seal(end vtop.Offset) {
 func (w *world) report(at vtop.Offset) {
 	w.t.Helper()
 	r := w.rangeOf()
-	w.must(&fsm.ReportFloors{Items: []fsm.FloorReport{{Range: r.ID, Epoch: r.Lease.Epoch, Config: r.ConfigVersion, Floor: at, QuorumPosition: at, LogEnd: at}}})
+	w.must(floors(r, r.ConfigVersion, at))
 }
 
+func floors(r *fsm.Range, config uint64, at vtop.Offset) *fsm.ReportFloors {
+	return &fsm.ReportFloors{Items: []fsm.FloorReport{{Range: r.ID, Epoch: r.Lease.Epoch, Config: config, Floor: at, QuorumPosition: at, LogEnd: at}}}
+}
+
+// change has the holder change the replicas and settle that at once: the controller may move the lease as soon as it sees the change.
 func (w *world) change(kind fsm.ReplicaChange, node vtop.NodeName, id vtop.ReplicaID) vtop.ReplicaID {
 	w.t.Helper()
 	r := w.rangeOf()
-	out := w.must(&fsm.ChangeReplicas{Range: r.ID, Epoch: r.Lease.Epoch, Config: r.ConfigVersion, Change: kind, Node: node, ReplicaID: id, SettleMark: max(r.Floor, 10)})
-	w.report(10)
+	out := w.must(
+		&fsm.ChangeReplicas{Range: r.ID, Epoch: r.Lease.Epoch, Config: r.ConfigVersion, Change: kind, Node: node, ReplicaID: id, SettleMark: max(r.Floor, 10)},
+		floors(r, r.ConfigVersion+1, 10))
 	return out.ReplicaID
 }
 
