@@ -191,7 +191,7 @@ func (l *life) adventures(ctx context.Context) {
 		cancel()
 	}
 	l.await(ctx, "the last records to be everywhere", time.Minute, func() bool { last = l.missing(); return last == "" })
-	l.compare()
+	l.compare(ctx)
 }
 
 // last sends one more record, which must be taken.
