@@ -184,6 +184,14 @@ func deposed(e end, grants []grant) bool {
 	return slices.ContainsFunc(grants, func(g grant) bool { return g.epoch > e.epoch && !g.at.After(e.asked) })
 }
 
+// leaseTime is vtopd's default: a holder that hears of no verified Raft leader stops by then.
+const leaseTime = 10 * time.Second
+
+// justGranted reports whether the holder before the present one may have been asked, which was not due to know that it is deposed.
+func justGranted(grants []grant, asked time.Time) bool {
+	return slices.ContainsFunc(grants, func(g grant) bool { return !g.at.After(asked) && asked.Sub(g.at) < leaseTime+time.Second })
+}
+
 // given is an error if an idempotent producer gave a record up: nothing here exhausts its retries.
 func (l *load) given() error {
 	var errs []error
