@@ -101,7 +101,13 @@ func (c *client) produce(ctx context.Context, r vtop.Range, b batch.Batch, acks 
 			return 0, err
 		}
 		answer := make(chan replica.Result, 1)
-		e.Append(ctx, r, replica.AnyEpoch, b, acks, func(res replica.Result) { answer <- res })
+		last := vtop.Offset(b.LastOffsetDelta())
+		e.Append(ctx, r, replica.AnyEpoch, b, acks, func(res replica.Result) {
+			if res.Err == nil && acks == -1 && !q.dead.Load() {
+				c.life.oracle.acknowledging(r, res.Base+last+1)
+			}
+			answer <- res
+		})
 		select {
 		case res := <-answer:
 			return res.Base, res.Err

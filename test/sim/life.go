@@ -275,6 +275,9 @@ func (l *life) replicaLacks(rg *fsm.Range, rep fsm.Replica, end vtop.Offset) str
 		return fmt.Sprintf("start %d, want %d", log.Start(), rg.LogStart)
 	}
 	for _, info := range log.Segments() {
+		if info.Hole != "" {
+			return fmt.Sprintf("segment %d is a hole: %s", info.Base, info.Hole)
+		}
 		if info.State == storage.SegmentClosed && info.End <= rg.CatalogueEnd {
 			return fmt.Sprintf("segment %d is catalogued and not sealed", info.Base)
 		}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/vtop-log/vtop"
@@ -238,7 +239,8 @@ func (l *life) admit(ctx context.Context) {
 	}
 }
 
-// repair asks for a job: of a replica that is lost, or of one on a host that has none, in another's place.
+// repair asks for a job: of the replica that a host has lost, or, while nothing is lost, of one on a host that has none, in another's
+// place.
 func (l *life) repair(ctx context.Context, e event) {
 	p := l.hosts[e.other].running()
 	rg, ok := l.ledger.now().Range(l.r(e.n % l.plan.ranges))
@@ -246,8 +248,16 @@ func (l *life) repair(ctx context.Context, e event) {
 		return
 	}
 	q := fsm.RepairRequest{Range: rg.ID, Destination: l.hosts[e.host].name, Origin: fsm.OriginOperator, Reason: "by the plan", SealTail: e.n%2 == 0}
-	if _, here := rg.On(q.Destination); !here {
+	_, here := rg.On(q.Destination)
+	lost := slices.ContainsFunc(rg.Replicas, func(rep fsm.Replica) bool { return rep.Node == q.Destination && rep.Lost != "" })
+	switch {
+	case here:
+	case lost:
+		q.Replace = q.Destination
+	case l.lossy() == "":
 		q.Replace = rg.Voters()[e.n%len(rg.Voters())].Node
+	default:
+		return
 	}
 	l.faults.Go(func() {
 		ctx, cancel := context.WithTimeout(ctx, 3*time.Second)

@@ -44,7 +44,7 @@ var All = []Mutant{
 		{"cluster/protocol/reconcile.go", "	case !ok:\n		return Decision{Action: Keep}", "	case !ok || cut >= 0:\n		return Decision{Action: Keep}"},
 		{"storage/reconcile.go", "	if !p.needed {\n		return nil", "	if p.needed = false; !p.needed {\n		return nil"},
 	}},
-	{"keep the epoch after a restart", 60, []Edit{
+	{"keep the epoch after a restart", 600, []Edit{
 		{"ids.go", "l.Holder == n && l.Incarnation == i", "l.Holder == n && i > 0"},
 		{"cluster/controller/grant.go", "case incarnation != n.Incarnation || v.Incarnation > incarnation:", "case n.Incarnation == 0:"},
 		{"cluster/replica/engine.go", "	start, _ := rg.Epochs.Last()\n", "	if rg.Started {\n		return nil\n	}\n	start, _ := rg.Epochs.Last()\n"},
@@ -61,9 +61,6 @@ var All = []Mutant{
 	}}},
 	{"catalogue before it is committed", 300, []Edit{{
 		"cluster/replica/duties.go", "known || seg.End > ld.highWatermark() || seg.Base < rg.CatalogueEnd", "known || seg.Base < rg.CatalogueEnd",
-	}}},
-	{"close a tail without the fence", 600, []Edit{{
-		"storage/close_tail.go", "err := l.store.opt.Fence.Hold(l.rng, e, vtop.FenceLead, func() error {", "err := func(fn func() error) error { return fn() }(func() error {",
 	}}},
 	{"serve above the high watermark", 100, []Edit{{
 		"cluster/replica/read.go", "	hw, start := ld.highWatermark(), ld.log.Start()\n", "	hw, start := ld.log.End(), ld.log.Start()\n",
@@ -87,7 +84,7 @@ var All = []Mutant{
 	{"a floor above what is committed", 100, []Edit{{
 		"cluster/protocol/leading.go", "return Position{l.epoch, l.version, l.high, quorum}, true", "return Position{l.epoch, l.version, max(l.high, l.marks.Of(l.self)), quorum}, true",
 	}}},
-	{"acknowledge what is not durable here", 100, []Edit{{
+	{"acknowledge what is not durable here", 300, []Edit{{
 		"cluster/replica/session.go", "	durable := f.log.Durable()\n", "	durable := f.log.End()\n",
 	}}},
 }
