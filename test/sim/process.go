@@ -114,7 +114,10 @@ func (h *host) open() *process {
 	}
 	p.id = p.store.Identity()
 	if p.id.Cluster.IsZero() {
-		err = p.store.SetCluster(l.cluster)
+		if err := p.store.SetCluster(l.cluster); err != nil {
+			l.oracle.fail("set the cluster of %s: %v", h.name, err)
+			return nil
+		}
 	}
 	l.oracle.opened(p)
 	if index := h.snapshot; index > 0 {
