@@ -111,8 +111,12 @@ func (n *Node) Alive(name vtop.NodeName) bool {
 	if n.TimeLeft() <= 0 {
 		return name != n.cfg.Name
 	}
-	v := n.tracker.Verdict(name)
-	return v.Alive || v.Incarnation == 0 && name != n.cfg.Name && !n.votes()
+	return believedAlive(n.tracker.Verdict(name), name == n.cfg.Name, n.votes)
+}
+
+// believedAlive: who isn't a voter, be it no more, is sent no beats, and the silence since the last ones proves nothing.
+func believedAlive(v liveness.Verdict, self bool, votes func() bool) bool {
+	return v.Alive || !self && !votes()
 }
 
 func (n *Node) votes() bool {

@@ -24,4 +24,10 @@ func (e *Engine) createMissing(st *fsm.State, ranges []vtop.Range) {
 	if err := e.store.CreateAll(missing); err != nil {
 		e.log.Warn("cannot make directories", "ranges", len(missing), "error", err)
 	}
+	now := e.machine.State()
+	for _, m := range missing {
+		if _, mine, ok := e.mine(now, m.Range); !ok || mine.ID != m.ReplicaID {
+			e.dirty.add(m.Range) // what took it away was seen to before it was made
+		}
+	}
 }

@@ -259,6 +259,10 @@ func TestRepair_ReceivingIsNoReplicaYet(t *testing.T) {
 	ask := func(job fsm.RepairID, node vtop.NodeName) (*peerpb.AddLearnerResponse, error) {
 		return d.client.AddLearner(waiting(t), c.targetOf("a"), &peerpb.AddLearnerRequest{Range: rangeTo(r), Epoch: int32(c.rangeOf(r).LastEpoch), Node: string(node), Job: uint64(job)})
 	}
+	c.await("the job to reach the holder", func() bool {
+		_, ok := c.nodes["a"].machine.State().Repair(id)
+		return ok
+	})
 	// Case: no such job, and another node than the caller.
 	if _, err := ask(id+1, "d"); !errors.Is(err, vtop.ErrNotReady) {
 		t.Fatalf("without a job: %v", err)

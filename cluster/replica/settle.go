@@ -28,7 +28,7 @@ func (e *Engine) settle(r vtop.Range) {
 	}
 	st := e.machine.State()
 	rg, mine, ok := e.mine(st, r)
-	s := e.slotOf(r, ok)
+	s := e.slotOf(r, ok || e.store.Get(r) != nil) // directories are made ahead of slots, for a topic that may be deleted meanwhile
 	if s == nil {
 		return
 	}

@@ -109,10 +109,16 @@ func (w *world) checkTopic(topic string, leases []harness.Lease, checks *[]strin
 		hold = harness.CheckPlainLedger
 	}
 	errs := []error{hold(acks, read), w.samesOnDisk(leases)}
+	stale := 0
 	if o := w.load.observers[topic]; o != nil {
+		grants, err := w.grants(topic, len(leases))
+		if err != nil {
+			return err
+		}
+		stale = o.ForgiveStarts(func(r int32, asked time.Time) bool { return justGranted(grants[r], asked) })
 		errs = append(errs, o.Breaches(read)...)
 	}
-	*checks = append(*checks, fmt.Sprintf("%s K1-K5 %d acknowledged", topic, len(acks)))
+	*checks = append(*checks, fmt.Sprintf("%s K1-K5 %d acknowledged, %d stale starts", topic, len(acks), stale))
 	if topic == exact {
 		errs = append(errs, w.checkHistories(read, checks))
 	}
@@ -131,7 +137,7 @@ func (w *world) samesOnDisk(leases []harness.Lease) error {
 
 // checkHistories looks for an order of all that the clients of exact did and saw since the last check.
 func (w *world) checkHistories(read []harness.Read, checks *[]string) error {
-	grants, err := w.grants()
+	grants, err := w.grants(exact, exactRanges)
 	if err != nil {
 		return err
 	}
@@ -155,12 +161,12 @@ func (w *world) checkHistories(read []harness.Read, checks *[]string) error {
 	return errors.Join(errs...)
 }
 
-// grants asks for the last leases of each range of exact.
-func (w *world) grants() ([][]grant, error) {
-	out := make([][]grant, exactRanges)
+// grants asks for the last leases of each range of a topic.
+func (w *world) grants(topic string, ranges int) ([][]grant, error) {
+	out := make([][]grant, ranges)
 	for r := range out {
 		err := until(30*time.Second, func() error {
-			d, err := w.c.Running()[0].LeaseDetail(exact, int32(r))
+			d, err := w.c.Running()[0].LeaseDetail(topic, int32(r))
 			if err != nil {
 				return err
 			}

@@ -68,3 +68,12 @@ func TestDeposed_IsWhoWasAskedBehindTheNextGrant(t *testing.T) {
 		}
 	}
 }
+
+func TestJustGranted_IsALeaseTimeBehindAGrant(t *testing.T) {
+	granted := time.UnixMilli(1000)
+	for after, want := range map[time.Duration]bool{-1: false, 0: true, leaseTime: true, leaseTime + 2*time.Second: false} {
+		if got := justGranted([]grant{{2, granted}}, granted.Add(after)); got != want {
+			t.Errorf("%s behind the grant: %v", after, got)
+		}
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -29,6 +30,14 @@ type Observer struct {
 	latest map[int32]seen
 	first  map[int32]int64
 	told   []Witness
+	// startsBack are answers with a lower start than one before.
+	startsBack []startBack
+}
+
+type startBack struct {
+	r     int32
+	asked time.Time
+	err   error
 }
 
 // Witness is told of what an Observer sees, one call at a time for each range and kind.
@@ -133,6 +142,7 @@ func (o *Observer) ask(ctx context.Context, topic string) {
 		asked := time.Now()
 		ends, endErr := adm.ListEndOffsets(bounded, topic)
 		answered := time.Now()
+		startsAsked := time.Now()
 		starts, startErr := adm.ListStartOffsets(bounded, topic)
 		cancel()
 		o.mu.Lock()
@@ -142,7 +152,7 @@ func (o *Observer) ask(ctx context.Context, topic string) {
 			ends.Each(func(l kadm.ListedOffset) { o.tellEnd(l, asked, answered) })
 		}
 		if startErr == nil {
-			starts.Each(o.sawStart)
+			starts.Each(func(l kadm.ListedOffset) { o.sawStart(l, startsAsked) })
 		}
 		o.mu.Unlock()
 		select {
@@ -173,14 +183,24 @@ func (o *Observer) sawEnd(l kadm.ListedOffset) {
 	o.latest[l.Partition] = seen{l.LeaderEpoch, l.Offset}
 }
 
-func (o *Observer) sawStart(l kadm.ListedOffset) {
+func (o *Observer) sawStart(l kadm.ListedOffset, asked time.Time) {
 	if l.Err != nil {
 		return
 	}
-	if l.Offset < o.first[l.Partition] {
-		o.errs = append(o.errs, fmt.Errorf("K3: the start of range %d went back from %d to %d", l.Partition, o.first[l.Partition], l.Offset))
+	if before := o.first[l.Partition]; l.Offset < before {
+		o.startsBack = append(o.startsBack, startBack{l.Partition, asked, fmt.Errorf("K3: the start of range %d went back from %d to %d", l.Partition, before, l.Offset)})
 	}
-	o.first[l.Partition] = l.Offset
+	o.first[l.Partition] = max(o.first[l.Partition], l.Offset)
+}
+
+// ForgiveStarts forgets lower starts that were told at a moment at which, by the word of deposed, a holder that had no longer the
+// lease was not yet due to know: an answer for the start doesn't bear its leader's epoch. It returns how many.
+func (o *Observer) ForgiveStarts(deposed func(r int32, asked time.Time) bool) int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	before := len(o.startsBack)
+	o.startsBack = slices.DeleteFunc(o.startsBack, func(s startBack) bool { return deposed(s.r, s.asked) })
+	return before - len(o.startsBack)
 }
 
 // Check stops looking and fails the test on any breach; final is what stands in the topic now.
@@ -203,6 +223,9 @@ func (o *Observer) Breaches(final []Read) []error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	errs := append([]error(nil), o.errs...)
+	for _, s := range o.startsBack {
+		errs = append(errs, s.err)
+	}
 	for p, id := range o.read {
 		if now, ok := stands[p]; ok && now != id {
 			errs = append(errs, fmt.Errorf("K2: range %d offset %d was read as record %d, now record %d stands there", p.r, p.offset, id, now))

@@ -101,7 +101,13 @@ func (c *client) produce(ctx context.Context, r vtop.Range, b batch.Batch, acks 
 			return 0, err
 		}
 		answer := make(chan replica.Result, 1)
-		e.Append(ctx, r, replica.AnyEpoch, b, acks, func(res replica.Result) { answer <- res })
+		last := vtop.Offset(b.LastOffsetDelta())
+		e.Append(ctx, r, replica.AnyEpoch, b, acks, func(res replica.Result) {
+			if res.Err == nil && acks == -1 && !q.dead.Load() {
+				c.life.oracle.acknowledging(r, res.Base+last+1)
+			}
+			answer <- res
+		})
 		select {
 		case res := <-answer:
 			return res.Base, res.Err
@@ -118,7 +124,9 @@ type producer struct {
 	r          vtop.Range
 	id         int64
 	idempotent bool
-	acked      int
+	// newest is the last batch that was acknowledged with acks=all, and base where.
+	newest batch.Batch
+	base   vtop.Offset
 }
 
 func (p *producer) build(seq int32, n int) (batch.Batch, []string) {
@@ -154,6 +162,9 @@ func (p *producer) run(ctx context.Context) {
 			base, err := p.produce(ctx, p.r, slices.Clone(b), acks)
 			if err == nil {
 				p.told(base, values, acks)
+				if acks == -1 {
+					p.newest, p.base = b, base
+				}
 				break
 			}
 			if !p.idempotent && !errors.Is(err, vtop.ErrNotLeader) {
@@ -177,7 +188,6 @@ func (p *producer) run(ctx context.Context) {
 }
 
 func (p *producer) told(base vtop.Offset, values []string, acks int16) {
-	p.acked++
 	if acks != -1 {
 		return // on one disk only
 	}

@@ -42,6 +42,13 @@ func (h *host) running() *process {
 	return h.proc
 }
 
+// present is the process that is there, dead or alive.
+func (h *host) present() *process {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.proc
+}
+
 func (h *host) lagging() time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -100,16 +107,22 @@ func (h *host) unfreeze() {
 // kill ends the process. Without power, what was not synced is lost in part, and nobody hears of it.
 func (h *host) kill(power bool) {
 	h.unfreeze()
-	h.mu.Lock()
-	p := h.proc
-	h.proc = nil
+	p := h.present()
 	if p == nil {
-		h.mu.Unlock()
 		return
 	}
 	p.dead.Store(true)
+	h.mu.Lock()
 	old := h.fs
+	h.mu.Unlock()
 	old.PowerCut()
+	h.life.oracle.dies(p) // it asks hosts: not under mu
+	h.mu.Lock()
+	if h.proc != p { // somebody else was quicker
+		h.mu.Unlock()
+		return
+	}
+	h.proc = nil
 	policy := vfs.KeepAll()
 	if power {
 		policy = vfs.AnyPolicy(h.rng)

@@ -13,6 +13,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/vtop-log/vtop"
+	"github.com/vtop-log/vtop/batch"
 	"github.com/vtop-log/vtop/fsm"
 	"github.com/vtop-log/vtop/storage"
 )
@@ -191,21 +192,33 @@ func (l *life) adventures(ctx context.Context) {
 		cancel()
 	}
 	l.await(ctx, "the last records to be everywhere", time.Minute, func() bool { last = l.missing(); return last == "" })
-	l.compare()
+	l.compare(ctx)
 }
 
-// last sends one more record, which must be taken.
+// last sends the newest batch once more, which an idempotent producer must be answered as before, whoever leads now and whatever its
+// replica went through (K4); and then one more record, which must be taken.
 func (p *producer) last(ctx context.Context) {
+	if p.idempotent && p.newest != nil {
+		if base, ok := p.insist(ctx, p.newest); ok && base != p.base {
+			p.life.oracle.fail("K4: the batch of %s that was acknowledged at %d of range %d is acknowledged at %d when it comes again", p.name, p.base, p.r.Index, base)
+		}
+	}
 	b, values := (&producer{client: p.client, r: p.r, id: p.id + 100}).build(0, 1)
+	if base, ok := p.insist(ctx, b); ok {
+		p.told(base, values, -1)
+	}
+}
+
+// insist sends a batch until it is acknowledged.
+func (p *producer) insist(ctx context.Context, b batch.Batch) (vtop.Offset, bool) {
 	for {
 		base, err := p.produce(ctx, p.r, slices.Clone(b), -1)
 		if err == nil {
-			p.told(base, values, -1)
-			return
+			return base, true
 		}
 		if sleep(ctx, 50*time.Millisecond) != nil {
 			p.life.oracle.fail("a settled cluster takes no record of range %d: %v", p.r.Index, err)
-			return
+			return 0, false
 		}
 		p.refresh(ctx, p.r)
 	}
@@ -275,6 +288,9 @@ func (l *life) replicaLacks(rg *fsm.Range, rep fsm.Replica, end vtop.Offset) str
 		return fmt.Sprintf("start %d, want %d", log.Start(), rg.LogStart)
 	}
 	for _, info := range log.Segments() {
+		if info.Hole != "" {
+			return fmt.Sprintf("segment %d is a hole: %s", info.Base, info.Hole)
+		}
 		if info.State == storage.SegmentClosed && info.End <= rg.CatalogueEnd {
 			return fmt.Sprintf("segment %d is catalogued and not sealed", info.Base)
 		}

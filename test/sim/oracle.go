@@ -38,6 +38,8 @@ type oracle struct {
 	acked map[place]string
 	// promises are the epochs that replicas have promised in an answer (I6).
 	promises map[replicaKey]vtop.Epoch
+	// durable is how far replicas were ever seen to be durable. They may have been cut or wiped since.
+	durable map[replicaKey]vtop.Offset
 	// holders are the holders of all epochs (K6).
 	holders map[vtop.Range]map[vtop.Epoch]fsm.LeaseChange
 	counts  counts
@@ -50,7 +52,7 @@ type counts struct {
 
 func newOracle(l *life) *oracle {
 	return &oracle{
-		life: l, values: map[place]string{}, acked: map[place]string{}, promises: map[replicaKey]vtop.Epoch{},
+		life: l, values: map[place]string{}, acked: map[place]string{}, promises: map[replicaKey]vtop.Epoch{}, durable: map[replicaKey]vtop.Offset{},
 		holders: map[vtop.Range]map[vtop.Epoch]fsm.LeaseChange{},
 	}
 }
@@ -121,6 +123,60 @@ func (o *oracle) decided(index uint64, cmd fsm.Command, out fsm.Outcome, before,
 			o.failLocked("K3: range %d at %d: floor %d to %d, log start %d to %d", now.ID.Index, index, was.Floor, now.Floor, was.LogStart, now.LogStart)
 		}
 		o.leasesLocked(index, was, now)
+		if now.Floor > was.Floor {
+			o.majorityLocked(now, now.Floor, fmt.Sprintf("floor %d", now.Floor))
+		}
+	}
+}
+
+// acknowledging is called in the leader, as it says success to a producer: the records must be on the disks of a majority of the
+// voters that the metadata has at that moment (I1).
+func (o *oracle) acknowledging(r vtop.Range, end vtop.Offset) {
+	rg, ok := o.life.ledger.now().Range(r)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if ok {
+		o.majorityLocked(rg, end, fmt.Sprintf("an acknowledgement up to %d", end))
+	}
+}
+
+// majorityLocked checks that a majority of the voters have, or had once, everything below end durable.
+func (o *oracle) majorityLocked(rg *fsm.Range, end vtop.Offset, what string) {
+	have, text := 0, ""
+	for _, rep := range rg.Voters() {
+		for _, h := range o.life.hosts {
+			if h.name == rep.Node {
+				o.sampleLocked(h.present(), rg.ID)
+			}
+		}
+		durable := o.durable[replicaKey{rg.ID, rep.Node, rep.ID}]
+		if durable >= end {
+			have++
+		}
+		text += fmt.Sprintf(" %d on %s to %d", rep.ID, rep.Node, durable)
+	}
+	if have <= len(rg.Voters())/2 {
+		o.failLocked("I1: %s of range %d, epoch %d: durable are only%s", what, rg.ID.Index, rg.Lease.Epoch, text)
+	}
+}
+
+// sampleLocked notes how far a replica of a process, which may have died, is durable.
+func (o *oracle) sampleLocked(p *process, r vtop.Range) {
+	if p == nil {
+		return
+	}
+	if log := p.store.Get(r); log != nil {
+		key := replicaKey{r, p.host.name, log.ReplicaID()}
+		o.durable[key] = max(o.durable[key], log.Durable())
+	}
+}
+
+// dies is told of a process before it is buried.
+func (o *oracle) dies(p *process) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for i := range o.life.plan.ranges {
+		o.sampleLocked(p, o.life.r(i))
 	}
 }
 

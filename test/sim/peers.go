@@ -108,7 +108,7 @@ func (w peers) FetchRange(ctx context.Context, to vtop.NodeName, seg transport.S
 	if err != nil {
 		return none, err
 	}
-	if len(got) > 0 && w.p.host.life.net.chance(string(to), w.p.name(), 0.02) {
+	if len(got) > 0 && w.p.host.life.net.chance(string(to), w.p.name(), 0.1) {
 		got[len(got)/2] ^= 0x40
 	}
 	return transport.Fetched{Bytes: copy(buf, got), Size: seg.Size, Pressure: 0}, nil

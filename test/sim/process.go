@@ -304,6 +304,7 @@ func (h *host) stop() {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
 	p.close(ctx)
+	h.life.oracle.dies(p)
 	if p.dead.Load() { // it died over it
 		h.bring(p, true)
 		return

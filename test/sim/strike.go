@@ -3,7 +3,9 @@ package sim
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/vtop-log/vtop"
@@ -237,7 +239,8 @@ func (l *life) admit(ctx context.Context) {
 	}
 }
 
-// repair asks for a job: of a replica that is lost, or of one on a host that has none, in another's place.
+// repair asks for a job: of the replica that a host has lost, or, while nothing is lost, of one on a host that has none, in another's
+// place.
 func (l *life) repair(ctx context.Context, e event) {
 	p := l.hosts[e.other].running()
 	rg, ok := l.ledger.now().Range(l.r(e.n % l.plan.ranges))
@@ -245,8 +248,16 @@ func (l *life) repair(ctx context.Context, e event) {
 		return
 	}
 	q := fsm.RepairRequest{Range: rg.ID, Destination: l.hosts[e.host].name, Origin: fsm.OriginOperator, Reason: "by the plan", SealTail: e.n%2 == 0}
-	if _, here := rg.On(q.Destination); !here {
+	_, here := rg.On(q.Destination)
+	lost := slices.ContainsFunc(rg.Replicas, func(rep fsm.Replica) bool { return rep.Node == q.Destination && rep.Lost != "" })
+	switch {
+	case here:
+	case lost:
+		q.Replace = q.Destination
+	case l.lossy() == "":
 		q.Replace = rg.Voters()[e.n%len(rg.Voters())].Node
+	default:
+		return
 	}
 	l.faults.Go(func() {
 		ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
@@ -257,36 +268,42 @@ func (l *life) repair(ctx context.Context, e event) {
 }
 
 // compare is the end: what the leaders serve against what was acknowledged, and every replica against its leader's (K1, K2, K4, K5).
-func (l *life) compare() {
-	st := l.ledger.now()
+func (l *life) compare(ctx context.Context) {
 	for i := range l.plan.ranges {
-		rg, _ := st.Range(l.r(i))
-		leader := l.process(rg.Lease.Holder)
-		if leader == nil {
-			l.oracle.fail("the leader of range %d went away at the end", i)
+		var rg *fsm.Range
+		var all map[vtop.Offset]string
+		if !l.await(ctx, fmt.Sprintf("range %d to be read whole", i), time.Minute, func() (ok bool) {
+			rg, _ = l.ledger.now().Range(l.r(i))
+			all, ok = l.readAll(rg)
+			return ok
+		}) {
 			return
 		}
-		l.oracle.settled(rg.ID, rg.LogStart, l.readAll(leader, rg))
-		want := leader.store.Get(rg.ID)
+		l.oracle.settled(rg.ID, rg.LogStart, all)
+		want := l.process(rg.Lease.Holder).store.Get(rg.ID)
 		for _, rep := range rg.Replicas {
 			if rep.Node != rg.Lease.Holder {
 				l.same(rg, want, l.process(rep.Node), rep)
 			}
 		}
 	}
-	for job := range st.Repairs() {
+	for job := range l.ledger.now().Repairs() {
 		if job.Step == fsm.RepairDone {
 			l.oracle.add(func(c *counts) { c.repairs++ })
 		}
 	}
 }
 
-// readAll reads a range as a client does.
-func (l *life) readAll(leader *process, rg *fsm.Range) map[vtop.Offset]string {
-	out := map[vtop.Offset]string{}
+// readAll reads a range as a client does; false if its lease moves meanwhile, as a lease may that returns home.
+func (l *life) readAll(rg *fsm.Range) (out map[vtop.Offset]string, ok bool) {
+	out = map[vtop.Offset]string{}
+	leader := l.process(rg.Lease.Holder)
 	c := &reader{client: newClient(l, "last"), r: rg.ID, at: rg.LogStart, last: -1}
 	for c.at < rg.Floor {
 		res, err := leader.engine.Load().Fetch(rg.ID, replica.FetchSpec{Offset: c.at, MaxBytes: 1 << 16, AtLeastOne: true, ClientEpoch: -1, LastFetchedEpoch: -1}, nil)
+		if errors.Is(err, vtop.ErrNotLeader) || errors.Is(err, vtop.ErrNotReady) {
+			return nil, false
+		}
 		at := c.at
 		if err == nil {
 			c.take(res.Dst)
@@ -302,7 +319,7 @@ func (l *life) readAll(leader *process, rg *fsm.Range) map[vtop.Offset]string {
 			_ = b.Records(1<<20, func(rec batch.Record) error { out[rec.Offset] = string(rec.Value); return nil }) // take has told
 		}
 	}
-	return out
+	return out, true
 }
 
 // same compares one replica with the leader's, byte by byte and segment by segment (K5, I9).

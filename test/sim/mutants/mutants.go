@@ -33,9 +33,6 @@ var All = []Mutant{
 	{"a minority commits", 100, []Edit{{
 		"cluster/protocol/quorum.go", "	return ends[n-need]\n", "	return ends[n-1]\n",
 	}}},
-	{"drop the joint majority", 600, []Edit{{
-		"cluster/protocol/quorum.go", "	if v.Joint() {\n		end = min", "	if v.Joint() && end < 0 {\n		end = min",
-	}}},
 	{"truncate to the known end at the start", 100, []Edit{
 		{"cluster/protocol/reconcile.go", "	cut, ok := view.Table.Cut(runs, end)\n", "	cut, ok := max(known, 0), known < end\n"},
 		{"storage/reconcile.go", "	p.at, p.needed = p.table.Cut(l.runs, l.end)\n", "	p.at, p.needed = max(p.floor, 0), p.floor < l.end\n"},
@@ -48,27 +45,36 @@ var All = []Mutant{
 		{"ids.go", "l.Holder == n && l.Incarnation == i", "l.Holder == n && i > 0"},
 		{"cluster/controller/grant.go", "case incarnation != n.Incarnation || v.Incarnation > incarnation:", "case n.Incarnation == 0:"},
 		{"cluster/replica/engine.go", "	start, _ := rg.Epochs.Last()\n", "	if rg.Started {\n		return nil\n	}\n	start, _ := rg.Epochs.Last()\n"},
+		{"cluster/protocol/leading.go", "	case known > start:\n", "	case known > start && known < 0:\n"},
+		{"cluster/replica/engine.go", "	if dropped == rg.Lease.Epoch {\n", `	if log == nil {
+		if log = e.store.Get(s.r); log == nil {
+			return
+		}
+		log.OnDurable(func(_ vtop.Offset, err error) { s.onDurable(log, err) })
+		s.mu.Lock()
+		s.log = log
+		s.mu.Unlock()
+	}
+	if dropped == rg.Lease.Epoch {
+`},
 	}},
 	{"reuse offsets after a failed write", 100, []Edit{
 		{"storage/append.go", "	if c.epoch <= l.bannedEpoch {", "	if c.epoch < 0 {"},
 		{"cluster/replica/engine.go", "	if ld := s.leading.Load(); ld != nil {\n		e.giveUp(s, ld.epoch, err)", "	if ld := s.leading.Load(); ld != nil && ld.epoch < 0 {\n		e.giveUp(s, ld.epoch, err)"},
 	}},
-	{"answer a duplicate from the table", 600, []Edit{{
+	{"answer a duplicate from the table", 200, []Edit{{
 		"cluster/replica/read.go", "		base, last = dup.Base, dup.Last\n", "		done(Result{Base: dup.Base, LogStart: ld.log.Start()})\n		return\n",
 	}}},
 	{"do not look for duplicates", 60, []Edit{{
 		"storage/append.go", "if c.batch.ProducerID() != batch.NoProducer {", "if c.batch.ProducerID() < -1 {",
 	}}},
-	{"catalogue before it is committed", 300, []Edit{{
+	{"catalogue before it is committed", 600, []Edit{{
 		"cluster/replica/duties.go", "known || seg.End > ld.highWatermark() || seg.Base < rg.CatalogueEnd", "known || seg.Base < rg.CatalogueEnd",
-	}}},
-	{"close a tail without the fence", 600, []Edit{{
-		"storage/close_tail.go", "err := l.store.opt.Fence.Hold(l.rng, e, vtop.FenceLead, func() error {", "err := func(fn func() error) error { return fn() }(func() error {",
 	}}},
 	{"serve above the high watermark", 100, []Edit{{
 		"cluster/replica/read.go", "	hw, start := ld.highWatermark(), ld.log.Start()\n", "	hw, start := ld.log.End(), ld.log.Start()\n",
 	}}},
-	{"tell the end before the epoch's start is committed", 300, []Edit{{
+	{"tell the end before the epoch's start is committed", 600, []Edit{{
 		"cluster/replica/read.go", "	if hw >= ld.start {\n		res.HighWatermark = hw", "	if hw >= 0 {\n		res.HighWatermark = hw",
 	}}},
 	{"a span ends at the next epoch only", 300, []Edit{{
@@ -78,16 +84,13 @@ var All = []Mutant{
 		{"fsm/rules.go", "	t.loseAll(n.Name, reason, at)\n	t.endCoordinators(n.Name)\n", "	t.endCoordinators(n.Name)\n"},
 		{"cluster/replica/settle.go", "if rg.EverStarted() && mine.Role == fsm.Voter && !e.isNew(mine.ID) {", "if rg.EverStarted() && mine.Role > 100 {"},
 	}},
-	{"adopt without producer state", 600, []Edit{
-		{"storage/recover_producers.go", "if t, err := decodeProducers(&l.store.opt, m.Producers); err == nil {", "if t, err := decodeProducers(&l.store.opt, nil); err == nil {"},
-	}},
 	{"believe what comes from a source", 600, []Edit{{
 		"storage/staging_write.go", "	if err := m.VerifyChunk(i, data); err != nil {\n		return", "	if err := error(nil); err != nil {\n		return",
 	}}},
 	{"a floor above what is committed", 100, []Edit{{
 		"cluster/protocol/leading.go", "return Position{l.epoch, l.version, l.high, quorum}, true", "return Position{l.epoch, l.version, max(l.high, l.marks.Of(l.self)), quorum}, true",
 	}}},
-	{"acknowledge what is not durable here", 100, []Edit{{
+	{"acknowledge what is not durable here", 300, []Edit{{
 		"cluster/replica/session.go", "	durable := f.log.Durable()\n", "	durable := f.log.End()\n",
 	}}},
 }
