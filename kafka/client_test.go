@@ -22,7 +22,17 @@ import (
 	"github.com/vtop-log/vtop/batch"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// TestMain fails what left goroutines behind. They may take their time to end: goleak alone looks for half a second.
+func TestMain(m *testing.M) { goleak.VerifyTestMain(patiently{m}) }
+
+type patiently struct{ *testing.M }
+
+func (p patiently) Run() int {
+	code := p.M.Run()
+	for end := time.Now().Add(time.Minute); goleak.Find() != nil && time.Now().Before(end); {
+	}
+	return code
+}
 
 func testContext(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)

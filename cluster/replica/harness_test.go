@@ -21,10 +21,21 @@ import (
 	"github.com/vtop-log/vtop/transport"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// TestMain fails what left goroutines behind. They may take their time to end: goleak alone looks for half a second.
+func TestMain(m *testing.M) { goleak.VerifyTestMain(patiently{m}) }
 
-// patience bounds every wait of these tests. Nothing is asserted of how long anything takes.
-const patience = 30 * time.Second
+type patiently struct{ *testing.M }
+
+func (p patiently) Run() int {
+	code := p.M.Run()
+	for end := time.Now().Add(time.Minute); goleak.Find() != nil && time.Now().Before(end); {
+	}
+	return code
+}
+
+// patience ends a test that hangs; a machine that is busy may need many times what it needs alone. Nothing is asserted of how
+// long anything takes.
+const patience = 2 * time.Minute
 
 // cluster is some engines over loopback, with real stores.
 type cluster struct {
@@ -63,8 +74,9 @@ type node struct {
 
 	dead atomic.Bool // its proposals reach nobody
 
-	mu  sync.Mutex
-	cut map[vtop.NodeName]bool // nothing is dialed to these
+	mu      sync.Mutex
+	cut     map[vtop.NodeName]bool              // nothing is dialed to these
+	streams map[vtop.NodeName]*transport.Stream // the last one dialed to each, open or not
 }
 
 type option func(*cluster)
@@ -157,7 +169,7 @@ func (c *cluster) mustPropose(cmd fsm.Command) fsm.Outcome {
 // start opens the node's store and brings a new life of it into the cluster.
 func (c *cluster) start(name vtop.NodeName) *node {
 	c.t.Helper()
-	n := &node{c: c, name: name, stop: make(chan struct{}), cut: map[vtop.NodeName]bool{}}
+	n := &node{c: c, name: name, stop: make(chan struct{}), cut: map[vtop.NodeName]bool{}, streams: map[vtop.NodeName]*transport.Stream{}}
 	n.machine = fsm.New(fsm.Options{})
 	opt := storage.Options{Fence: n.machine.Leases(), Log: c.log.Named(string(name)), Reserve: 1, TickInterval: -1, ZeroStepBytes: 64 << 10, OpenFiles: 64}
 	var err error

@@ -265,9 +265,18 @@ func (c *cluster) goesOn(r vtop.Range, step SealStep) {
 	}
 }
 
+// impatient has one node give up soon a seal that is not committed. The others wait for as long as a busy machine needs.
+func impatient(name vtop.NodeName, limit time.Duration) option {
+	return withConfig(func(n vtop.NodeName, cfg *Config) {
+		if cfg.SealTimeout = patience; n == name {
+			cfg.SealTimeout = limit
+		}
+	})
+}
+
 // Records that only the leader has are closed and never catalogued; when a majority is back the same question is answered.
 func TestSealTail_NotCommitted(t *testing.T) {
-	c := newCluster(t, 3, 1, withConfig(func(_ vtop.NodeName, cfg *Config) { cfg.SealTimeout = 100 * time.Millisecond }))
+	c := newCluster(t, 3, 1, impatient("a", 100*time.Millisecond))
 	r := c.r(0)
 	c.lead("a", r)
 	a := c.nodes["a"]
@@ -305,7 +314,7 @@ func TestSealTail_NotCommitted(t *testing.T) {
 
 // The lonely tail is closed, then another leads without its records: what was closed is cut, and its root is never catalogued.
 func TestSealTail_ClosedAndNeverCommittedIsCut(t *testing.T) {
-	c := newCluster(t, 3, 1, withConfig(func(_ vtop.NodeName, cfg *Config) { cfg.SealTimeout = 50 * time.Millisecond }))
+	c := newCluster(t, 3, 1, impatient("a", 50*time.Millisecond))
 	r := c.r(0)
 	c.lead("a", r)
 	a := c.nodes["a"]
