@@ -3,7 +3,6 @@ package cluster
 import (
 	"context"
 	"fmt"
-	"net"
 	"testing"
 	"time"
 
@@ -19,14 +18,14 @@ func startNodes(t *testing.T, n int, dirs ...string) []*Node {
 	var peers []string
 	var nodes []*Node
 	for range n {
-		peers = append(peers, freePort(t))
+		peers = append(peers, freeAddr(t))
 	}
 	for i := range n {
 		dir := t.TempDir()
 		if i < len(dirs) {
 			dir = dirs[i]
 		}
-		gossip := freePort(t)
+		gossip := freeAddr(t)
 		node, err := Start(Config{
 			Name: vtop.NodeName(fmt.Sprint("n", i+1)), DataDir: dir, PeerBind: peers[i], GossipBind: gossip,
 			Advertise: fsm.Addresses{Peer: peers[i], Gossip: gossip, Kafka: "127.0.0.1:1"},
@@ -45,16 +44,6 @@ func startNodes(t *testing.T, n int, dirs ...string) []*Node {
 	return nodes
 }
 
-func freePort(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
-}
-
 // await waits until the state of a node is as ok wants it: whatever changes is looked at.
 func await(t *testing.T, n *Node, what string, ok func(*fsm.State) bool) {
 	t.Helper()
@@ -65,12 +54,13 @@ func await(t *testing.T, n *Node, what string, ok func(*fsm.State) bool) {
 		default:
 		}
 	})
-	limit := time.After(time.Minute)
+	const patience = 3 * time.Minute
+	limit := time.After(patience)
 	for !ok(n.State()) {
 		select {
 		case <-moved:
 		case <-limit:
-			t.Fatalf("%s: not within a minute; slots %v", what, slotsOf(n.State()))
+			t.Fatalf("%s: not within %s; slots %v", what, patience, slotsOf(n.State()))
 		}
 	}
 }

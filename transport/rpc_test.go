@@ -254,16 +254,27 @@ func TestAdmit_HasTheLastWord(t *testing.T) {
 
 func TestCall_UnreachableSaysThatNothingWasSent(t *testing.T) {
 	onBoth(t, func(t *testing.T, w *world) {
-		a, b := w.node("a", clusterA), w.node("b", clusterA)
-		must(t, b.Close())
-		_, err := a.client.Propose(limit(t), b.target(), &peerpb.ProposeRequest{})
+		a, b := w.node("a", clusterA), Target{Name: "b", Addr: deafAddr(t)}
+		_, err := a.client.Propose(limit(t), b, &peerpb.ProposeRequest{})
 		if !errors.Is(err, ErrUnreachable) || !errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, vtop.ErrTimeout) {
 			t.Errorf("call: %v", err)
 		}
-		if _, err = a.dialer.DialStream(limit(t), b.target(), Heartbeat); !errors.Is(err, ErrUnreachable) || !errors.Is(err, syscall.ECONNREFUSED) {
+		if _, err = a.dialer.DialStream(limit(t), b, Heartbeat); !errors.Is(err, ErrUnreachable) || !errors.Is(err, syscall.ECONNREFUSED) {
 			t.Errorf("stream: %v", err)
 		}
 	})
+}
+
+// deafAddr is an address of which a connection is refused: its port is bound, so that nobody else gets it, and nobody listens.
+func deafAddr(t *testing.T) string {
+	t.Helper()
+	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
+	must(t, err)
+	t.Cleanup(func() { _ = syscall.Close(fd) })
+	must(t, syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}))
+	name, err := syscall.Getsockname(fd)
+	must(t, err)
+	return fmt.Sprintf("127.0.0.1:%d", name.(*syscall.SockaddrInet4).Port)
 }
 
 // waiter answers nothing until its context ends.

@@ -3,15 +3,14 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"log"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -43,22 +42,43 @@ func TestScripts(t *testing.T) {
 			"ready":       cmdReady,
 		},
 		Setup: func(env *testscript.Env) error {
-			l, err := net.Listen("tcp", "127.0.0.1:0")
+			nobody, free, err := deafAddr()
 			if err != nil {
 				return err
 			}
-			env.Setenv("NOBODY", l.Addr().String()) // a port that refuses connections
+			env.Defer(free)
+			env.Setenv("NOBODY", nobody)
 			f, err := startFakeCluster()
 			if err != nil {
-				return errors.Join(err, l.Close())
+				return err
 			}
 			env.Defer(f.stop)
 			env.Values[clusterKey{}] = f
 			env.Setenv("N1", f.addrs[0])
 			env.Setenv("N2", f.addrs[1])
-			return l.Close()
+			return nil
 		},
 	})
+}
+
+// deafAddr is an address of which a connection is refused: its port is bound, so that nobody else gets it, and nobody listens.
+func deafAddr() (addr string, free func(), err error) {
+	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
+	if err != nil {
+		return "", nil, err
+	}
+	syscall.CloseOnExec(fd)
+	free = func() { _ = syscall.Close(fd) }
+	if err := syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+		free()
+		return "", nil, err
+	}
+	name, err := syscall.Getsockname(fd)
+	if err != nil {
+		free()
+		return "", nil, err
+	}
+	return fmt.Sprintf("127.0.0.1:%d", name.(*syscall.SockaddrInet4).Port), free, nil
 }
 
 type clusterKey struct{}

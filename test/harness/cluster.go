@@ -2,7 +2,6 @@ package harness
 
 import (
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -10,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -158,42 +156,6 @@ func (c *Cluster) cert(args ...string) {
 
 // CertDir is where the certificates of a cluster with TLS are.
 func (c *Cluster) CertDir() string { return c.certs }
-
-// ports lie below those that the kernel gives to outgoing connections: a node that is down must find its own free
-// when it starts again.
-var ports = sync.OnceValue(func() *atomic.Int32 {
-	next := new(atomic.Int32)
-	next.Store(15_000 + int32(os.Getpid()%1000)*15)
-	return next
-})
-
-// FreeAddr finds an address on loopback that nobody listens on now, and that no other call of this process was given.
-func FreeAddr(t testing.TB) string {
-	t.Helper()
-	return freeAddr(t, "127.0.0.1")
-}
-
-// freeAddr finds a port of host that nobody listens on now, TCP or UDP. Whether it is free is asked on loopback, since
-// host may belong to another network namespace.
-func freeAddr(t testing.TB, host string) string {
-	t.Helper()
-	for range 1000 {
-		port := strconv.Itoa(int(15_000 + ports().Add(1)%15_000))
-		tcp, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", port))
-		if err != nil {
-			continue
-		}
-		udp, err := net.ListenPacket("udp", net.JoinHostPort("127.0.0.1", port))
-		_ = tcp.Close()
-		if err != nil {
-			continue
-		}
-		_ = udp.Close()
-		return net.JoinHostPort(host, port)
-	}
-	t.Fatal("no free port")
-	return ""
-}
 
 // Move gives the node other addresses from its next start on.
 func (n *Node) Move() {

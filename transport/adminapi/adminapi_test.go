@@ -7,12 +7,12 @@ import (
 	"fmt"
 	"io"
 	"log"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"reflect"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -266,16 +266,25 @@ func TestServer_RefusesWhatMakesNoSense(t *testing.T) {
 }
 
 func TestClient_SaysThatNobodyIsThere(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	addr := l.Addr().String()
-	must(t, l.Close())
+	addr := deafAddr(t)
 	c := NewClient(addr, nil)
 	defer c.Close()
 	var e *Error
 	if _, err := c.Status(context.Background()); !errors.As(err, &e) || e.Code != CodeUnreachable || !strings.Contains(e.Message, addr) || e.Hint == "" {
 		t.Errorf("%v", err)
 	}
+}
+
+// deafAddr is an address of which a connection is refused: its port is bound, so that nobody else gets it, and nobody listens.
+func deafAddr(t *testing.T) string {
+	t.Helper()
+	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
+	must(t, err)
+	t.Cleanup(func() { _ = syscall.Close(fd) })
+	must(t, syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}))
+	name, err := syscall.Getsockname(fd)
+	must(t, err)
+	return fmt.Sprintf("127.0.0.1:%d", name.(*syscall.SockaddrInet4).Port)
 }
 
 func TestCheckExposure(t *testing.T) {
