@@ -35,7 +35,7 @@ func (p patiently) Run() int {
 }
 
 func testContext(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), hangs)
 	t.Cleanup(cancel)
 	return ctx
 }

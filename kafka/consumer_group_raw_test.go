@@ -16,7 +16,7 @@ func shortBackoff(int) time.Duration { return 20 * time.Millisecond }
 // beat is a heartbeat that joins group g.
 func beat(member string, topics ...string) *kmsg.ConsumerGroupHeartbeatRequest {
 	req := kmsg.NewPtrConsumerGroupHeartbeatRequest()
-	req.Version, req.Group, req.MemberID, req.RebalanceTimeoutMillis = 1, "g", member, 5000
+	req.Version, req.Group, req.MemberID, req.RebalanceTimeoutMillis = 1, "g", member, 60_000
 	req.SubscribedTopicNames, req.Topics = append([]string{}, topics...), []kmsg.ConsumerGroupHeartbeatRequestTopic{}
 	return req
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/vtop-log/vtop/cluster/group"
 	"github.com/vtop-log/vtop/fsm"
 )
 
@@ -158,6 +159,17 @@ func (w *groupWatch) committed(name string, resp *kmsg.OffsetCommitResponse, err
 	}
 }
 
+// stable waits until the group has come to rest, as its coordinator sees it, and describes it.
+func (c *fakeCluster) stable(ctx context.Context, id string) (d group.ConsumerDescription) {
+	c.t.Helper()
+	eventually(c.t, "the group is stable", func() (ok bool) {
+		var err error
+		d, err = c.coordinator(id).groups.ConsumerDescribe(ctx, id)
+		return err == nil && d.State == "Stable"
+	})
+	return d
+}
+
 // put produces n records with values of their own.
 func put(t testing.TB, cl *kgo.Client, from, n int) {
 	t.Helper()
@@ -185,8 +197,8 @@ func TestConsumerGroup_MembersShare(t *testing.T) {
 	w.until(ctx, "both have half", func() bool { return w.heldLocked("a") == 3 && w.heldLocked("b") == 3 })
 	put(t, producer, 100, 100)
 	w.until(ctx, "both read the rest", func() bool { return w.readLocked() == 200 })
-	if d, err := c.coordinator("g").groups.ConsumerDescribe(ctx, "g"); err != nil || d.State != "Stable" || len(d.Members) != 2 || d.Assignor != "uniform" {
-		t.Errorf("the group is %+v, %v: is this the new protocol?", d, err)
+	if d := c.stable(ctx, "g"); len(d.Members) != 2 || d.Assignor != "uniform" {
+		t.Errorf("the group is %+v: is this the new protocol?", d)
 	}
 	stopA()
 	w.until(ctx, "b has all", func() bool { return w.heldLocked("b") == 6 })
@@ -219,10 +231,7 @@ func TestConsumerGroup_CoordinatorMoves(t *testing.T) {
 	defer stopB()
 	defer stopA()
 	w.until(ctx, "both have half", func() bool { return w.heldLocked("a") == 3 && w.heldLocked("b") == 3 })
-	before, err := c.coordinator("g").groups.ConsumerDescribe(ctx, "g")
-	if err != nil {
-		t.Fatal(err)
-	}
+	before := c.stable(ctx, "g")
 	for round := range 5 {
 		c.moveSlot(fsm.GroupSlot("g"), c.other(c.coordinator("g")).name)
 		put(t, producer, round*60, 60)
@@ -266,15 +275,14 @@ func TestConsumerGroup_StaticMemberRestarts(t *testing.T) {
 	stopB := w.member("b", c.seeds(), opts...)
 	defer stopB()
 	w.until(ctx, "both have half", func() bool { return w.heldLocked("a") == 2 && w.heldLocked("b") == 2 })
-	before, err := c.coordinator("g").groups.ConsumerDescribe(ctx, "g")
-	if err != nil {
-		t.Fatal(err)
-	}
+	before := c.stable(ctx, "g")
 	stopA()
 	stopA = w.member("a", c.seeds(), append(opts, kgo.InstanceID("i"))...)
 	defer stopA()
 	w.until(ctx, "a is back", func() bool { return w.heldLocked("a") == 2 })
 	after, err := c.coordinator("g").groups.ConsumerDescribe(ctx, "g")
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	if err != nil || after.Epoch != before.Epoch || len(after.Members) != 2 || w.heldLocked("b") != 2 {
 		t.Errorf("after the restart: %+v, %v; want epoch %d as before", after, err, before.Epoch)
 	}

@@ -97,7 +97,7 @@ func TestFetch_ParksWithoutPolling(t *testing.T) {
 	c.topic("t", 2)
 	conn := dial(t, c.nodes[0])
 	req := fetchRequest(12, "t", 0, 0)
-	req.MaxWaitMillis = 20_000
+	req.MaxWaitMillis = 60_000
 	conn.send(t, req)
 	eventually(t, "parked", func() bool { return c.watched.Load() == 1 && c.fetches.Load() == 2 })
 	c.fill(t, "t", 1, 3, 10) // another range wakes nobody
@@ -120,7 +120,7 @@ func TestFetch_MinBytesGather(t *testing.T) {
 	c.topic("t", 1)
 	conn := dial(t, c.nodes[0])
 	req := fetchRequest(12, "t", 0, 0)
-	req.MaxWaitMillis, req.MinBytes = 20_000, 5000
+	req.MaxWaitMillis, req.MinBytes = 60_000, 5000
 	conn.send(t, req)
 	c.fill(t, "t", 0, 6, 1000)
 	if _, resp := conn.receive(t, req); len(fetched(resp).RecordBatches) < 5000 {
@@ -150,7 +150,7 @@ func TestFetch_ParkedClientThatLeavesIsForgotten(t *testing.T) {
 }
 
 func TestFetch_WaitsForPromotion(t *testing.T) {
-	c := newFakeCluster(t, 2, nil)
+	c := newFakeCluster(t, 2, patientServer)
 	r := c.topic("t", 1)[0]
 	c.fill(t, "t", 0, 1, 10)
 	c.grant(r, "n2", false)
@@ -172,7 +172,7 @@ func TestFetch_Refusals(t *testing.T) {
 	epoch := int32(fr.Lease.Epoch)
 	edit := func(fn func(*kmsg.FetchRequest, *kmsg.FetchRequestTopicPartition)) *kmsg.FetchRequest {
 		req := fetchRequest(12, "t", 0, 0)
-		req.MaxWaitMillis = 20_000 // what is refused is refused at once
+		req.MaxWaitMillis = 200_000 // what is refused is refused at once
 		fn(req, &req.Topics[0].Partitions[0])
 		return req
 	}
@@ -210,7 +210,7 @@ func TestFetch_Refusals(t *testing.T) {
 	// Case: what the client fetched last diverges (J5): told before any offset out of range.
 	c.grant(r, "n1", true)
 	req = fetchRequest(12, "t", 0, 9)
-	req.MaxWaitMillis = 20_000
+	req.MaxWaitMillis = 200_000
 	req.Topics[0].Partitions[0].LastFetchedEpoch = epoch
 	p := fetched(dial(t, c.nodes[0]).ask(t, req))
 	if p.ErrorCode != 0 || p.DivergingEpoch.Epoch != epoch || p.DivergingEpoch.EndOffset != 3 {

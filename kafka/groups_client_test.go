@@ -38,7 +38,7 @@ func (l *groupLedger) distinct() int {
 // await waits until n records have been seen.
 func (l *groupLedger) await(n int) {
 	l.t.Helper()
-	deadline := time.After(25 * time.Second)
+	deadline := time.After(hangs)
 	for l.distinct() < n {
 		select {
 		case <-l.wake:
@@ -53,7 +53,7 @@ func (l *groupLedger) member(seeds []string, group, topic string, opts ...kgo.Op
 	cl, err := kgo.NewClient(append([]kgo.Opt{
 		kgo.SeedBrokers(seeds...), kgo.ConsumerGroup(group), kgo.ConsumeTopics(topic), kgo.DisableAutoCommit(), kgo.BlockRebalanceOnPoll(),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchMaxWait(100 * time.Millisecond), kgo.MetadataMinAge(10 * time.Millisecond),
-		kgo.HeartbeatInterval(50 * time.Millisecond), kgo.SessionTimeout(6 * time.Second), kgo.RebalanceTimeout(6 * time.Second),
+		kgo.HeartbeatInterval(50 * time.Millisecond), kgo.SessionTimeout(time.Minute), kgo.RebalanceTimeout(time.Minute),
 	}, opts...)...)
 	if err != nil {
 		l.t.Fatal(err)

@@ -22,7 +22,7 @@ func wantCode(t *testing.T, what string, code int16, want *kerr.Error) {
 func joinRequest(version int16, group, member string, edit func(*kmsg.JoinGroupRequest)) *kmsg.JoinGroupRequest {
 	req := kmsg.NewPtrJoinGroupRequest()
 	req.Version, req.Group, req.MemberID, req.ProtocolType = version, group, member, "consumer"
-	req.SessionTimeoutMillis, req.RebalanceTimeoutMillis = 10_000, 10_000
+	req.SessionTimeoutMillis, req.RebalanceTimeoutMillis = 60_000, 60_000
 	p := kmsg.NewJoinGroupRequestProtocol()
 	p.Name, p.Metadata = "range", []byte("about me")
 	req.Protocols = append(req.Protocols, p)

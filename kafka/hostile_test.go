@@ -142,7 +142,7 @@ func TestHostile_FewBytesTakeNoMemoryAndHarmNobody(t *testing.T) {
 			if strings.HasSuffix(name, "cut") || name == "length 7" {
 				conn.Conn.(*net.TCPConn).CloseWrite()
 			}
-			conn.SetDeadline(time.Now().Add(5 * time.Second))
+			conn.SetDeadline(time.Now().Add(hangs))
 			if n, err := io.Copy(io.Discard, conn.r); isTimeout(err) || n > 0 {
 				t.Errorf("%s: %d bytes of answer, then %v: want a closed connection", name, n, err)
 			}
@@ -212,12 +212,12 @@ func FuzzConnection(f *testing.F) {
 }
 
 func TestHostile_ImpossibleLengthsAreClosedAtOnce(t *testing.T) {
-	c := newFakeCluster(t, 1, nil) // FrameTimeout is longer than this client waits
+	c := newFakeCluster(t, 1, func(cfg *Config) { cfg.FrameTimeout = 2 * hangs }) // longer than this client waits
 	frames := hostileFrames()
 	for _, name := range []string{"length -1", "length 2^31-1", "length -2^31", "TLS hello", "HTTP", "metadata of 5 MiB", "unknown key", "metadata v14"} {
 		conn := dial(t, c.nodes[0])
 		conn.Write(frames[name])
-		conn.SetDeadline(time.Now().Add(10 * time.Second))
+		conn.SetDeadline(time.Now().Add(hangs))
 		if _, err := io.Copy(io.Discard, conn.r); isTimeout(err) {
 			t.Errorf("%s: the connection is still open", name)
 		}

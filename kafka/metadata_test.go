@@ -70,7 +70,7 @@ func TestMetadata_UnknownAndInvalidNames(t *testing.T) {
 }
 
 func TestMetadata_CreatesOnFirstUseWithAGoodFirstAnswer(t *testing.T) {
-	c := newFakeCluster(t, 3, func(cfg *Config) { cfg.DefaultRanges = 2 })
+	c := newFakeCluster(t, 3, func(cfg *Config) { cfg.DefaultRanges = 2; patientServer(cfg) })
 	c.set(func(c *fakeCluster) { c.noLeases = true })
 	conn := dial(t, c.nodes[0])
 	req := metadataRequest(4, true, "new")
@@ -113,14 +113,13 @@ func TestMetadata_AutoCreateRefused(t *testing.T) {
 	}
 }
 
-func TestMetadata_DeadLeader(t *testing.T) {
-	c := newFakeCluster(t, 3, nil)
+// A fresh loss is waited for, and the new leader is the first answer.
+func TestMetadata_DeadLeaderThatIsReplaced(t *testing.T) {
+	c := newFakeCluster(t, 3, patientServer)
 	r := c.topic("t", 1)[0]
 	before, _ := c.state.Range(r)
 	c.set(func(c *fakeCluster) { c.down["n1"] = true })
 	conn := dial(t, c.nodes[1])
-
-	// Case: a fresh loss is waited for, and the new leader is the first answer.
 	req := metadataRequest(9, false, "t")
 	conn.send(t, req)
 	eventually(t, "it waits", func() bool { return c.watched.Load() == 1 })
@@ -135,11 +134,18 @@ func TestMetadata_DeadLeader(t *testing.T) {
 			t.Error("a dead node is listed as a broker")
 		}
 	}
+}
 
-	// Case: nobody takes over: LEADER_NOT_AVAILABLE, and the epoch does not go back.
-	c.set(func(c *fakeCluster) { c.down["n3"] = true })
+// Nobody takes over: LEADER_NOT_AVAILABLE, and the epoch does not go back.
+func TestMetadata_DeadLeaderThatIsNotReplaced(t *testing.T) {
+	c := newFakeCluster(t, 3, nil)
+	r := c.topic("t", 1)[0]
+	before, _ := c.state.Range(r)
+	c.grant(r, "n3", false)
+	c.set(func(c *fakeCluster) { c.down["n1"], c.down["n3"] = true, true })
+	conn, req := dial(t, c.nodes[1]), metadataRequest(9, false, "t")
 	began := time.Now()
-	p = conn.ask(t, req).(*kmsg.MetadataResponse).Topics[0].Partitions[0]
+	p := conn.ask(t, req).(*kmsg.MetadataResponse).Topics[0].Partitions[0]
 	if p.ErrorCode != kerr.LeaderNotAvailable.Code || p.Leader != -1 || p.LeaderEpoch < int32(before.Lease.Epoch) {
 		t.Fatalf("%+v", p)
 	}

@@ -247,7 +247,7 @@ var groupScenarios = []scenario{
 			s.tell("delete %s: %s", id, word(errors.Join(err, r.Err)))
 		}
 		stop()
-		deadline := time.Now().Add(10 * time.Second)
+		deadline := time.Now().Add(hangs)
 		for time.Now().Before(deadline) {
 			if _, err := adm.DeleteGroup(s.ctx, "real"); !errors.Is(err, kerr.NonEmptyGroup) {
 				s.tell("delete real at the end: %s", word(err))

@@ -13,6 +13,9 @@ import (
 	"github.com/vtop-log/vtop/batch"
 )
 
+// hangs is when a test is ended that hangs. A machine that is busy may need many times what it needs alone.
+const hangs = 2 * time.Minute
+
 // rawConn is a client that does what no client library would.
 type rawConn struct {
 	net.Conn
@@ -27,7 +30,7 @@ func dial(t testing.TB, n *fakeNode) *rawConn {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { nc.Close() })
-	nc.SetDeadline(time.Now().Add(20 * time.Second))
+	nc.SetDeadline(time.Now().Add(hangs))
 	return &rawConn{Conn: nc, r: bufio.NewReader(nc)}
 }
 
@@ -150,7 +153,7 @@ func fetched(resp kmsg.Response) kmsg.FetchResponseTopicPartition {
 // eventually waits for a condition that another goroutine brings about.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !ok(); {
+	for deadline := time.Now().Add(hangs); !ok(); {
 		if time.Now().After(deadline) {
 			t.Fatalf("never: %s", what)
 		}

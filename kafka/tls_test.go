@@ -1,7 +1,6 @@
 package kafka
 
 import (
-	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -121,12 +120,12 @@ func tlsCluster(t *testing.T, files TLSFiles, auth ClientAuth) (*fakeCluster, *T
 // pings reports whether a client gets an answer.
 func pings(t *testing.T, c *fakeCluster, cfg *tls.Config) bool {
 	t.Helper()
-	nc, err := tls.DialWithDialer(&net.Dialer{Timeout: 10 * time.Second}, "tcp", c.nodes[0].addr, cfg)
+	nc, err := tls.DialWithDialer(&net.Dialer{Timeout: hangs}, "tcp", c.nodes[0].addr, cfg)
 	if err != nil {
 		return false
 	}
 	defer nc.Close()
-	nc.SetDeadline(time.Now().Add(10 * time.Second))
+	nc.SetDeadline(time.Now().Add(hangs))
 	if _, err := nc.Write(encodeRequest(kmsg.NewPtrApiVersionsRequest(), 1)); err != nil {
 		return false
 	}
@@ -181,8 +180,7 @@ func TestTLS_ClientProducesAndConsumes(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer cl.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
+	ctx := testContext(t)
 	big := strings.Repeat("x", 300<<10) // many TLS records
 	if err := cl.ProduceSync(ctx, &kgo.Record{Topic: "t", Value: []byte(big)}).FirstErr(); err != nil {
 		t.Fatal(err)

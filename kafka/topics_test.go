@@ -89,7 +89,7 @@ func TestTopicIDs_DeletedWhileAFetchWaits(t *testing.T) {
 	r := c.topic("t", 1)[0]
 	conn := dial(t, c.nodes[0])
 	req := fetchByID(17, r.Topic, 0, 0)
-	req.MaxWaitMillis = 20_000
+	req.MaxWaitMillis = 60_000
 	conn.send(t, req)
 	eventually(t, "parked", func() bool { return c.watched.Load() == 1 && c.fetches.Load() == 2 })
 	c.again("t")
