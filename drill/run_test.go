@@ -55,7 +55,7 @@ func newFake(t *testing.T) *fakeAdmin {
 
 // config is a drill of a second that strikes as often as it can.
 func (f *fakeAdmin) config(kind string) Config {
-	cfg := Config{Kind: kind, Duration: time.Second, Interval: 100 * time.Millisecond, Patience: 5 * time.Second, Pause: 10 * time.Millisecond, Ranges: 2, PerSecond: 1000, Bootstrap: f.kafka.ListenAddrs()}
+	cfg := Config{Kind: kind, Duration: time.Second, Interval: 100 * time.Millisecond, Patience: time.Minute, Pause: 10 * time.Millisecond, Ranges: 2, PerSecond: 1000, Bootstrap: f.kafka.ListenAddrs()}
 	if err := cfg.Check(); err != nil {
 		f.t.Fatal(err)
 	}
@@ -243,6 +243,26 @@ func run(t *testing.T, f *fakeAdmin, cfg Config) *Report {
 	return r
 }
 
+// drilled runs drills of growing length until one is enough: what a second suffices for alone may take a busy machine many. edit
+// changes the fake and the drill, if it isn't nil.
+func drilled(t *testing.T, kind string, edit func(*fakeAdmin, *Config), enough func(*fakeAdmin, *Report) bool) (*fakeAdmin, *Report) {
+	t.Helper()
+	for d := time.Second; ; d *= 4 {
+		f := newFake(t)
+		cfg := f.config(kind)
+		if cfg.Duration = d; edit != nil {
+			edit(f, &cfg)
+		}
+		if r := run(t, f, cfg); enough(f, r) || d > time.Minute {
+			return f, r
+		}
+	}
+}
+
+func blows(n int) func(*fakeAdmin, *Report) bool {
+	return func(_ *fakeAdmin, r *Report) bool { return len(r.Blows) >= n }
+}
+
 func checkNamed(r *Report, name string) Check {
 	return r.Checks[slices.IndexFunc(r.Checks, func(c Check) bool { return c.Name == name })]
 }
@@ -250,8 +270,7 @@ func checkNamed(r *Report, name string) Check {
 func TestRun_HoldsAndLeavesNothingBehind(t *testing.T) {
 	for _, kind := range []string{"leader-kill", "leader-transfer", "node-restart", "leader-pause"} {
 		t.Run(kind, func(t *testing.T) {
-			f := newFake(t)
-			r := run(t, f, f.config(kind))
+			f, r := drilled(t, kind, nil, blows(2))
 			if !r.Held() || len(r.Blows) < 2 || r.Load.Acked < warmUp || r.Load.Read != r.Load.Acked {
 				t.Errorf("held %v: %s; %d blows, load %+v, failures %v, checks %+v", r.Held(), r.Verdict(), len(r.Blows), r.Load, r.Failures, r.Checks)
 			}
@@ -281,17 +300,16 @@ func TestRun_RefusedWhereNoNodeAllowsIt(t *testing.T) {
 	if f.count("create") > 0 {
 		t.Error("a topic was made for a drill that was refused")
 	}
-	if r := run(t, f, f.config("leader-transfer")); !r.Held() {
+	if _, r := drilled(t, "leader-transfer", func(f *fakeAdmin, _ *Config) { f.allow = false }, blows(1)); !r.Held() {
 		t.Errorf("a drill that needs no help: %s", r.Verdict())
 	}
 }
 
 func TestRun_NeverStrikesWhatIsNotSafe(t *testing.T) {
-	f := newFake(t)
-	f.unsafe = true
-	cfg := f.config("leader-kill")
-	cfg.Patience = 100 * time.Millisecond
-	r := run(t, f, cfg)
+	f, r := drilled(t, "leader-kill", func(f *fakeAdmin, cfg *Config) {
+		f.unsafe = true
+		cfg.Patience = 100 * time.Millisecond
+	}, func(_ *fakeAdmin, r *Report) bool { return len(r.Notes) > 0 })
 	if f.count(adminapi.DrillKill) > 0 || len(r.Blows) > 0 || r.Held() {
 		t.Errorf("struck %d times, held %v", f.count(adminapi.DrillKill), r.Held())
 	}
@@ -301,10 +319,8 @@ func TestRun_NeverStrikesWhatIsNotSafe(t *testing.T) {
 }
 
 func TestRun_SeveralAtOnceOnlyIfTold(t *testing.T) {
-	f := newFake(t)
-	cfg := f.config("leader-kill")
-	cfg.AtOnce = 2
-	if r := run(t, f, cfg); f.most != 2 || !r.Held() {
+	f, r := drilled(t, "leader-kill", func(_ *fakeAdmin, cfg *Config) { cfg.AtOnce = 2 }, blows(2))
+	if f.most != 2 || !r.Held() {
 		t.Errorf("%d at once, want 2: %s", f.most, r.Verdict())
 	}
 }
@@ -315,7 +331,9 @@ func TestRun_InterruptHealsAndChecks(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	f.absent, f.onDrill = 10, cancel
-	r, err := Run(ctx, f.config("leader-kill"), f)
+	cfg := f.config("leader-kill")
+	cfg.Duration = time.Minute // it ends long before
+	r, err := Run(ctx, cfg, f)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -329,11 +347,10 @@ func TestRun_InterruptHealsAndChecks(t *testing.T) {
 
 // A node that answers is not awake again, but not asleep yet: the next blow waits until the pause is over.
 func TestRun_PauseLastsUntilItIsOver(t *testing.T) {
-	f := newFake(t)
-	f.absent = 0
-	cfg := f.config("leader-pause")
-	cfg.Pause = 300 * time.Millisecond
-	r := run(t, f, cfg)
+	_, r := drilled(t, "leader-pause", func(f *fakeAdmin, cfg *Config) {
+		f.absent = 0
+		cfg.Pause = 300 * time.Millisecond
+	}, blows(1))
 	for _, b := range r.Blows {
 		if b.WholeMS < 350 {
 			t.Errorf("whole %d ms after a pause of 300 ms that begins 50 ms after the answer", b.WholeMS)
@@ -345,11 +362,10 @@ func TestRun_PauseLastsUntilItIsOver(t *testing.T) {
 }
 
 func TestRun_NodeThatStaysAwayFailsTheDrill(t *testing.T) {
-	f := newFake(t)
-	f.absent = 1 << 30
-	cfg := f.config("leader-kill")
-	cfg.Patience, cfg.Pause = 300*time.Millisecond, time.Millisecond
-	r := run(t, f, cfg)
+	_, r := drilled(t, "leader-kill", func(f *fakeAdmin, cfg *Config) {
+		f.absent = 1 << 30
+		cfg.Patience, cfg.Pause = 300*time.Millisecond, time.Millisecond
+	}, blows(1))
 	if r.Held() || len(r.Blows) != 1 || !strings.Contains(strings.Join(r.Failures, ""), "has not come back") {
 		t.Errorf("held %v, blows %+v, failures %v", r.Held(), r.Blows, r.Failures)
 	}
@@ -366,9 +382,10 @@ func TestRun_FindsPlantedBreaches(t *testing.T) {
 		"a replica differs":            {func(f *fakeAdmin) { f.verdict = adminapi.ScrubBad }, K5},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := newFake(t)
-			c.plant(f)
-			r := run(t, f, f.config("leader-transfer"))
+			f, r := drilled(t, "leader-transfer", func(f *fakeAdmin, cfg *Config) {
+				c.plant(f)
+				cfg.Patience = 5 * time.Second // what is lost does not come
+			}, func(_ *fakeAdmin, r *Report) bool { return !r.Held() })
 			if got := checkNamed(r, c.check); got.Held || got.Count == 0 || r.Held() {
 				t.Errorf("%s: %+v", c.check, got)
 			}

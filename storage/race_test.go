@@ -70,7 +70,7 @@ func TestRace_EverythingAtOnce(t *testing.T) {
 		if ctx.Err() != nil {
 			break
 		}
-		moveLease(l, fence, &epoch, fail)
+		moveLease(ctx, l, fence, &epoch, fail)
 	}
 	stop()
 	wait.Wait()
@@ -98,7 +98,7 @@ func expected(err error) bool {
 }
 
 // moveLease grants the next epoch, and cuts the log somewhere above what is sealed, as another leader would have.
-func moveLease(l *Log, fence *testFence, epoch *atomic.Int32, fail func(string, ...any)) {
+func moveLease(ctx context.Context, l *Log, fence *testFence, epoch *atomic.Int32, fail func(string, ...any)) {
 	e := vtop.Epoch(epoch.Load() + 1)
 	fence.set(l.Range(), e)
 	_, _, runs := l.Position()
@@ -128,7 +128,7 @@ func moveLease(l *Log, fence *testFence, epoch *atomic.Int32, fail func(string, 
 		fail("cut at %d, want %d", cut.From, at)
 	}
 	epoch.Store(int32(e))
-	for l.End() < at+20 && err == nil {
+	for l.End() < at+20 && err == nil && ctx.Err() == nil {
 		time.Sleep(100 * time.Microsecond)
 	}
 }
