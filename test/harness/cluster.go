@@ -210,15 +210,22 @@ func (c *Cluster) WaitReady() {
 	}
 }
 
-// Eventually polls until check returns nil, and fails the test with its last error after limit.
+// patience is the least that a wait is given: a limit is there to end a test that hangs, and a machine that is busy may need many
+// times what it needs alone. What has to happen in time is measured by the test itself.
+const patience = 2 * time.Minute
+
+func patient(limit time.Duration) time.Duration { return max(limit, patience) }
+
+// Eventually polls until check returns nil, and fails the test with its last error after limit, or two minutes if that is more.
 func (c *Cluster) Eventually(limit time.Duration, what string, check func() error) {
 	c.T.Helper()
 	Eventually(c.T, limit, what, check)
 }
 
-// Eventually polls until check returns nil, and fails the test with its last error after limit.
+// Eventually polls until check returns nil, and fails the test with its last error after limit, or two minutes if that is more.
 func Eventually(t testing.TB, limit time.Duration, what string, check func() error) {
 	t.Helper()
+	limit = patient(limit)
 	deadline := time.Now().Add(limit)
 	for {
 		err := check()

@@ -50,7 +50,7 @@ func (n *Node) TryInject(expressions ...string) (*Injection, error) {
 	}
 	go func() { _ = in.cmd.Wait(); close(in.done) }()
 	t.Cleanup(in.Stop)
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
 		select {
 		case <-in.done:
 			return nil, fmt.Errorf("strace may not attach here: %s", errOut.String())
@@ -61,7 +61,7 @@ func (n *Node) TryInject(expressions ...string) (*Injection, error) {
 			return in, nil
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("strace on %s: not within 10s: %v", n.Name, err)
+			t.Fatalf("strace on %s: not within %s: %v", n.Name, patience, err)
 		}
 	}
 }

@@ -179,6 +179,7 @@ func (l *Ledger) Acks() []Ack {
 func (l *Ledger) WaitMore(n int, limit time.Duration) time.Time {
 	l.t.Helper()
 	from := l.Count()
+	limit = patient(limit)
 	deadline := time.After(limit)
 	for {
 		l.mu.Lock()
@@ -250,6 +251,7 @@ func (l *Ledger) Stop(limit time.Duration) []Ack {
 func (l *Ledger) StopKeepingFailures(limit time.Duration) []Ack {
 	l.t.Helper()
 	l.cancel()
+	limit = patient(limit)
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	if err := l.client.Flush(ctx); err != nil {

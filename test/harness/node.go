@@ -165,7 +165,7 @@ func (n *Node) killQuietly() {
 func (n *Node) Pause() {
 	n.Signal(syscall.SIGSTOP)
 	n.paused.Store(true)
-	for deadline := time.Now().Add(2 * time.Second); !n.stopped() && time.Now().Before(deadline); {
+	for deadline := time.Now().Add(10 * time.Second); !n.stopped() && time.Now().Before(deadline); {
 		time.Sleep(time.Millisecond)
 	}
 }
@@ -204,8 +204,8 @@ func (n *Node) WaitEnd(limit time.Duration) int {
 	n.cluster.T.Helper()
 	select {
 	case <-n.ended:
-	case <-time.After(limit):
-		n.cluster.T.Fatalf("%s did not end within %s", n.Name, limit)
+	case <-time.After(patient(limit)):
+		n.cluster.T.Fatalf("%s did not end within %s", n.Name, patient(limit))
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()

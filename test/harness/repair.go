@@ -83,9 +83,9 @@ func (r *RepairRun) Wait(limit time.Duration) (job adminapi.Repair, stderr strin
 	t.Helper()
 	select {
 	case <-r.done:
-	case <-time.After(limit):
+	case <-time.After(patient(limit)):
 		jobs, err := r.cluster.Repairs(false)
-		t.Fatalf("vtopctl repair %s has not ended within %s; repairs under way: %+v (%v)", strings.Join(r.args, " "), limit, jobs, err)
+		t.Fatalf("vtopctl repair %s has not ended within %s; repairs under way: %+v (%v)", strings.Join(r.args, " "), patient(limit), jobs, err)
 	}
 	if r.out.Len() > 0 {
 		if err := json.Unmarshal(r.out.Bytes(), &job); err != nil {
