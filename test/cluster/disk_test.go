@@ -46,8 +46,8 @@ func TestDisk_HungDiskLosesLeasesAndRaftLeadership(t *testing.T) {
 			moved = time.Since(hung)
 			t.Logf("lease elsewhere after %s: %s", moved.Round(time.Millisecond), d.Why)
 		}
-		if moved == 0 || s.RaftLeader == "" || s.RaftLeader == victim.Name {
-			return fmt.Errorf("raft leader %q, lease %+v", s.RaftLeader, d.Lease)
+		if moved == 0 || said == "" || s.RaftLeader == "" || s.RaftLeader == victim.Name {
+			return fmt.Errorf("raft leader %q, lease %+v, status said %q of the disk", s.RaftLeader, d.Lease, said)
 		}
 		return nil
 	})

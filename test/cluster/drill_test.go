@@ -171,7 +171,7 @@ func TestDrill_RefusedWithoutAllowDrills(t *testing.T) {
 	others := harness.StartLedger(t, c.Bootstrap(), "orders", harness.LedgerOptions{Ranges: 2, InFlight: 16, PerSecond: 200})
 	others.WaitMore(100, 30*time.Second)
 	for range 2 {
-		run := startDrill(t, c.Nodes[0].CtlCommand("drill", "leader-transfer", "--topic", "orders", "--duration", "5s", "--interval", "1s", "-o", "json"))
+		run := startDrill(t, c.Nodes[0].CtlCommand("drill", "leader-transfer", "--topic", "orders", "--duration", "12s", "--interval", "1s", "-o", "json"))
 		code := run.supervise(c)
 		report := run.report()
 		tellDrill(t, report)

@@ -112,8 +112,15 @@ func withoutMajority(t *testing.T, c *harness.Cluster, ledger *harness.Ledger, h
 	t.Helper()
 	whole := c.Nodes[3-holder.Index-forgot.Index]
 	whole.Kill()
-	time.Sleep(500 * time.Millisecond) // what was on its way to be acknowledged
 	acked := ledger.Count()
+	for range 10 { // what was on its way to be acknowledged
+		time.Sleep(time.Second)
+		now := ledger.Count()
+		if now == acked {
+			break
+		}
+		acked = now
+	}
 	time.Sleep(6 * time.Second)
 	if now := ledger.Count(); now != acked {
 		t.Errorf("%d records acknowledged with a majority only if %s counts, which forgot what it held", now-acked, forgot.Name)
