@@ -24,9 +24,10 @@ func envInt(name string, otherwise int) int {
 	return otherwise
 }
 
-// stuckLimit is in real time: a life takes a fraction of a second. Virtual time stands still while a goroutine waits for a
-// sync.Mutex whose holder waits for time; that is a mistake in the simulation or a deadlock, and both should show.
-const stuckLimit = 2 * time.Minute
+// stuckLimit is in minutes of real time: a life takes a fraction of a second. Virtual time stands still while a goroutine waits for a
+// sync.Mutex whose holder waits for time; that is a mistake in the simulation or a deadlock, and both should show. The minutes are
+// looked at one by one, so that a process that was stopped meanwhile has not used them up when it goes on.
+const stuckLimit = 5
 
 // live runs one life in a bubble of its own.
 func live(t *testing.T, seed uint64) (res Result) {
@@ -34,15 +35,24 @@ func live(t *testing.T, seed uint64) (res Result) {
 	t.Run(fmt.Sprint(seed), func(t *testing.T) {
 		cryptotest.SetGlobalRandom(t, seed)
 		var done atomic.Bool
-		stuck := time.AfterFunc(stuckLimit, func() {
-			if !done.Load() {
-				buf := make([]byte, 4<<20)
-				panic(fmt.Sprintf("seed %d: time stands still\n%s", seed, buf[:runtime.Stack(buf, true)]))
-			}
-		})
+		var stuck atomic.Pointer[time.Timer]
+		var look func(left int) *time.Timer
+		look = func(left int) *time.Timer {
+			return time.AfterFunc(time.Minute, func() {
+				switch {
+				case done.Load():
+				case left > 1:
+					stuck.Store(look(left - 1))
+				default:
+					buf := make([]byte, 4<<20)
+					panic(fmt.Sprintf("seed %d: time stands still\n%s", seed, buf[:runtime.Stack(buf, true)]))
+				}
+			})
+		}
+		stuck.Store(look(stuckLimit))
 		synctest.Test(t, func(*testing.T) { res = Live(seed) })
 		done.Store(true)
-		stuck.Stop()
+		stuck.Load().Stop()
 		if len(res.Failures) > 0 {
 			t.Errorf("seed %d after %d events, %s of virtual time:\n%s\nthe last of the trace:\n%s\nagain: make sim SEED=%d LIVES=1",
 				seed, res.Events, res.Took.Round(time.Millisecond), strings.Join(res.Failures, "\n"), lastLines(res.Tail, 60), seed)
