@@ -29,6 +29,21 @@ func (c *cluster) duties(on vtop.NodeName) {
 	}
 }
 
+// catalogued has a leader do its duties until the catalogue has n segments, and returns the last one. A segment that was closed is
+// finished by the store in its own time.
+func (c *cluster) catalogued(leader vtop.NodeName, r vtop.Range, n int) (last *fsm.Segment) {
+	c.t.Helper()
+	c.await(fmt.Sprintf("%d segments in the catalogue", n), func() bool {
+		c.duties(leader)
+		have := 0
+		for seg := range c.state().Catalogue(r) {
+			last, have = seg, have+1
+		}
+		return have >= n
+	})
+	return last
+}
+
 func TestDuties_FloorsAreReportedOnlyWhenTheyMoved(t *testing.T) {
 	c := newCluster(t, 3, 1)
 	r := c.r(0)
@@ -60,17 +75,11 @@ func TestDuties_SegmentsAreSealedAlikeEverywhere(t *testing.T) {
 		a.mustProduce(r, value)
 	}
 	c.awaitSame("a", r)
-	c.duties("a")
-	last, ok := c.state().LastSegment(r)
-	if !ok || last.Base == 0 {
-		t.Fatalf("catalogue: %+v %t", last, ok)
-	}
+	last := c.catalogued("a", r, 2)
 	for _, name := range c.names {
 		n := c.nodes[name]
 		c.await("the node to know the catalogue", func() bool { return n.machine.Applied() >= c.state().Index() })
-		if err := n.engine.Duties(context.Background()); err != nil {
-			t.Fatal(err)
-		}
+		c.await("the node to have sealed", func() bool { c.duties(name); return sealedBelow(n.store.Get(r), last.End) })
 		for seg := range c.state().Catalogue(r) {
 			sealed := false
 			for _, own := range n.store.Get(r).Segments() {
@@ -94,11 +103,10 @@ func TestDuties_RetentionByTimeCountsFromSealing(t *testing.T) {
 	for range 50 {
 		a.mustProduce(r, value)
 	}
-	c.duties("a")
+	last := c.catalogued("a", r, 1)
 	if rg := c.rangeOf(r); rg.LogStart != 0 {
 		t.Fatalf("the records' own times (1 s after 1970) must not count: log start %d", rg.LogStart)
 	}
-	last, _ := c.state().LastSegment(r)
 	now = now.Add(2 * time.Second)
 	c.duties("a")
 	if rg := c.rangeOf(r); rg.LogStart != last.End {
@@ -125,11 +133,9 @@ func TestDuties_RetentionByBytesKeepsAtLeastWhatIsConfigured(t *testing.T) {
 	for range 80 {
 		a.mustProduce(r, value)
 	}
-	c.duties("a")
-	c.duties("a")
 	log := a.store.Get(r)
-	c.await("retention", func() bool { return log.Start() > 0 })
-	c.await("the segments to go", func() bool { return log.Info().Bytes < 2_000_000+2<<20 })
+	c.await("retention", func() bool { c.duties("a"); return log.Start() > 0 })
+	c.await("the segments to go", func() bool { c.duties("a"); return log.Info().Bytes < 2_000_000+2<<20 })
 	if left := log.Info().Bytes; left < 2_000_000 {
 		t.Fatalf("%d bytes are left", left)
 	}
@@ -151,11 +157,7 @@ func TestDuties_FollowerBelowTheLogStartIsReset(t *testing.T) {
 	for range 80 {
 		a.mustProduce(r, value)
 	}
-	c.duties("a")
-	c.duties("a")
-	if rg := c.rangeOf(r); rg.LogStart == 0 {
-		t.Fatal("retention did not move the log start")
-	}
+	c.await("retention to move the log start", func() bool { c.duties("a"); return c.rangeOf(r).LogStart > 0 })
 	n := c.start("c")
 	c.awaitSame("a", r)
 	if got := n.engine.Metrics().Resets; got != 1 {
