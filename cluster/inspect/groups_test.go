@@ -85,6 +85,7 @@ func TestResets(t *testing.T) {
 	w.withGroup("busy", 1, 90)
 	p := w.look()
 	p.ranges["n1"][lines].HighWatermark, p.ranges["n1"][lines].LogStart = 100, 20
+	p.times = map[vtop.Range]int64{lines: 70}
 	for _, row := range []struct {
 		name  string
 		req   adminapi.ResetOffsets
@@ -97,6 +98,8 @@ func TestResets(t *testing.T) {
 		{"an offset above the end", adminapi.ResetOffsets{To: adminapi.ToOffset, Offset: 500}, 100, ""},
 		{"an offset below the start", adminapi.ResetOffsets{To: adminapi.ToOffset, Offset: 5}, 20, ""},
 		{"all ranges", adminapi.ResetOffsets{Range: adminapi.AllRanges, To: adminapi.ToEarliest}, 20, ""},
+		{"a time", adminapi.ResetOffsets{To: adminapi.ToTime, Time: time.UnixMilli(5000)}, 70, ""},
+		{"no time", adminapi.ResetOffsets{To: adminapi.ToTime}, 0, adminapi.CodeInvalid},
 		{"nowhere", adminapi.ResetOffsets{To: "there"}, 0, adminapi.CodeInvalid},
 		{"an unknown topic", adminapi.ResetOffsets{Topic: "none", To: adminapi.ToLatest}, 0, adminapi.CodeNotFound},
 		{"an unknown range", adminapi.ResetOffsets{Range: 7, To: adminapi.ToLatest}, 0, adminapi.CodeNotFound},
@@ -122,9 +125,15 @@ func TestResets(t *testing.T) {
 			t.Errorf("%s: %+v %+v %v, want %d", row.name, resets, offsets, err, row.after)
 		}
 	}
+	// Case: a time that the leader has not answered for is not made up.
+	p.times = nil
+	var refused *adminapi.Error
+	byTime := adminapi.ResetOffsets{Group: "g", Topic: "lines", To: adminapi.ToTime, Time: time.UnixMilli(5000)}
+	if _, _, err := p.resets(byTime); !errors.As(err, &refused) || refused.Code != adminapi.CodeUnavailable {
+		t.Errorf("without the leader's answer: %v", err)
+	}
 	// Case: an end that nobody knows is not made up.
 	w.down["n1"], w.noRaft = true, true
-	var refused *adminapi.Error
 	if _, _, err := w.look().resets(adminapi.ResetOffsets{Group: "g", Topic: "lines", To: adminapi.ToEarliest}); !errors.As(err, &refused) || refused.Code != adminapi.CodeUnavailable {
 		t.Errorf("without a leader: %v", err)
 	}

@@ -3,9 +3,12 @@ package inspect
 import (
 	"context"
 	"errors"
+	"sync"
+	"time"
 
 	"github.com/vtop-log/vtop"
 	"github.com/vtop-log/vtop/cluster/group"
+	"github.com/vtop-log/vtop/cluster/replica"
 	"github.com/vtop-log/vtop/fsm"
 	"github.com/vtop-log/vtop/transport/adminapi"
 )
@@ -15,6 +18,9 @@ func (f *Face) ResetOffsets(ctx context.Context, req adminapi.ResetOffsets, at s
 	p, err := f.look(ctx, req.Topic)
 	if err != nil {
 		return nil, err
+	}
+	if req.To == adminapi.ToTime {
+		p.times = f.timesOf(ctx, p, req)
 	}
 	resets, offsets, err := p.resets(req)
 	if err != nil || req.DryRun {
@@ -53,6 +59,9 @@ func (p *picture) resets(req adminapi.ResetOffsets) ([]adminapi.OffsetReset, []g
 	if g.Members > 0 {
 		return nil, nil, adminapi.Errorf(adminapi.CodeConflict, "group %q has %d members, which would go on from where they are", g.ID, g.Members).
 			WithHint("stop its members first; vtopctl group describe shows them")
+	}
+	if req.To == adminapi.ToTime && req.Time.UnixMilli() < 0 {
+		return nil, nil, adminapi.Errorf(adminapi.CodeInvalid, "time %s: want one from 1970 on", req.Time.Format(time.RFC3339Nano))
 	}
 	if req.Range != adminapi.AllRanges {
 		if _, _, err := rangeNamed(p.state, req.Topic, req.Range); err != nil {
@@ -93,6 +102,109 @@ func (p *picture) resetTo(t *fsm.Topic, r *fsm.Range, req adminapi.ResetOffsets)
 		return l.HighWatermark, nil
 	case adminapi.ToOffset:
 		return min(max(req.Offset, l.LogStart), l.HighWatermark), nil
+	case adminapi.ToTime:
+		at, ok := p.times[r.ID]
+		if !ok {
+			return 0, adminapi.Errorf(adminapi.CodeUnavailable, "where %s/%d stood at %s is not known: its leader did not answer", t.Name, r.ID.Index, req.Time.Format(time.RFC3339Nano)).
+				WithHint("try again; vtopctl lease show %s/%d tells of the leader; nothing was changed", t.Name, r.ID.Index)
+		}
+		return at, nil
 	}
-	return 0, adminapi.Errorf(adminapi.CodeInvalid, "offsets to %q: want %s, %s or %s", req.To, adminapi.ToEarliest, adminapi.ToLatest, adminapi.ToOffset)
+	return 0, adminapi.Errorf(adminapi.CodeInvalid, "offsets to %q: want %s, %s, %s or %s", req.To, adminapi.ToEarliest, adminapi.ToLatest, adminapi.ToOffset, adminapi.ToTime)
+}
+
+// timesOf asks the leaders of the ranges in question for the offsets at the time of a request. A range whose leader does not
+// answer for it has no entry.
+func (f *Face) timesOf(ctx context.Context, p *picture, req adminapi.ResetOffsets) map[vtop.Range]int64 {
+	ctx, cancel := context.WithTimeout(ctx, changeTimeout)
+	defer cancel()
+	t, ok := p.state.TopicByName(req.Topic)
+	if !ok {
+		return nil // told by resets
+	}
+	holders := map[vtop.NodeName]bool{}
+	for r := range p.state.RangesOfTopic(t.ID) {
+		if req.Range == adminapi.AllRanges || r.ID.Index == req.Range {
+			holders[r.Lease.Holder] = true
+		}
+	}
+	out := map[vtop.Range]int64{}
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	for name := range holders {
+		wg.Go(func() {
+			found, err := f.askOffsets(ctx, name, t.ID.String(), req.Time.UnixMilli())
+			if err != nil {
+				f.log.Debug("leader did not answer", "node", name, "error", err)
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			for _, o := range found {
+				out[vtop.Range{Topic: t.ID, Index: o.Range}] = o.Offset
+			}
+		})
+	}
+	wg.Wait()
+	return out
+}
+
+func (f *Face) askOffsets(ctx context.Context, name vtop.NodeName, topicID string, at int64) ([]adminapi.LocalOffset, error) {
+	n, err := f.ready()
+	if err != nil {
+		return nil, err
+	}
+	if name == n.Self() {
+		return f.LocalOffsets(ctx, topicID, at)
+	}
+	node, ok := n.State().Node(name)
+	if !ok || node.Addresses.Admin == "" {
+		return nil, errors.New("no admin address is known")
+	}
+	return f.clientOf(node.Addresses.Admin).LocalOffsets(ctx, topicID, at)
+}
+
+// LocalOffsets implements adminapi.GroupHandler.
+func (f *Face) LocalOffsets(ctx context.Context, topicID string, at int64) ([]adminapi.LocalOffset, error) {
+	n, err := f.ready()
+	if err != nil {
+		return nil, err
+	}
+	id, err := vtop.ParseUUID(topicID)
+	if err != nil {
+		return nil, adminapi.Errorf(adminapi.CodeInvalid, "topic id %q: %v", topicID, err)
+	}
+	engine, err := n.Engine()
+	if err != nil {
+		return nil, refusal(err)
+	}
+	out := []adminapi.LocalOffset{}
+	for r := range n.State().RangesOfTopic(id) {
+		if r.Lease.Holder != n.Self() {
+			continue
+		}
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		if o, err := offsetAt(engine, r.ID, at); err == nil {
+			out = append(out, adminapi.LocalOffset{Range: r.ID.Index, Offset: int64(o)})
+		} else {
+			f.log.Debug("no offset for a time", "range", r.ID, "error", err)
+		}
+	}
+	return out, nil
+}
+
+// offsetAt is the first record at or after a time, or the end. The end is taken first: what is written between the two looks may
+// be newer than the time, and must not be passed over.
+func offsetAt(engine *replica.Engine, r vtop.Range, at int64) (vtop.Offset, error) {
+	end, err := engine.EndOffset(r, replica.AnyEpoch)
+	if err != nil {
+		return 0, err
+	}
+	found, ok, err := engine.OffsetForTime(r, replica.AnyEpoch, at)
+	if err != nil || !ok {
+		return end.Offset, err
+	}
+	return found.Offset, nil
 }

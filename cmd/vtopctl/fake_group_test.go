@@ -50,7 +50,7 @@ func (f *fakeCluster) ResetOffsets(ctx context.Context, req adminapi.ResetOffset
 	if err := f.DeleteGroup(ctx, req.Group, at); err != nil {
 		return nil, err
 	}
-	after := map[string]int64{adminapi.ToEarliest: 0, adminapi.ToLatest: 100, adminapi.ToOffset: req.Offset}[req.To]
+	after := map[string]int64{adminapi.ToEarliest: 0, adminapi.ToLatest: 100, adminapi.ToOffset: req.Offset, adminapi.ToTime: req.Time.UnixMilli()}[req.To]
 	if req.Range != adminapi.AllRanges {
 		return []adminapi.OffsetReset{{Topic: req.Topic, Range: req.Range, Before: adminapi.Unknown, After: after}}, nil
 	}
@@ -58,3 +58,7 @@ func (f *fakeCluster) ResetOffsets(ctx context.Context, req adminapi.ResetOffset
 }
 
 func (f *fakeCluster) LocalGroups(context.Context) ([]adminapi.LocalGroup, error) { return nil, nil }
+
+func (f *fakeCluster) LocalOffsets(context.Context, string, int64) ([]adminapi.LocalOffset, error) {
+	return nil, nil
+}

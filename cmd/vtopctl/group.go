@@ -5,6 +5,7 @@ import (
 	"io"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -127,8 +128,15 @@ func groupOffsetsResetCommand(o *options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "reset GROUP TOPIC[/N]",
 		Short: "Set where a group without members will go on reading",
+		Long: `Set where a group without members will go on reading, in all ranges of a topic or in one.
+
+A time means the first record whose timestamp is that time or later, and the end of the range where there is none. It is
+written with its zone (RFC 3339), or as how long ago by this machine's clock: -90s, -15m, -1h30m, -7d. The timestamps are
+the producers', or with message.timestamp.type=LogAppendTime the leaders'.`,
 		Example: `  vtopctl group offsets reset billing orders --to earliest --dry-run
-  vtopctl group offsets reset billing orders/3 --to 1200`,
+  vtopctl group offsets reset billing orders/3 --to 1200
+  vtopctl group offsets reset billing orders --to 2026-02-14T08:00:00Z
+  vtopctl group offsets reset billing orders --to -1h`,
 		Args: cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			req.Group, req.Topic, req.Range = args[0], args[1], adminapi.AllRanges
@@ -138,7 +146,7 @@ func groupOffsetsResetCommand(o *options) *cobra.Command {
 					return err
 				}
 			}
-			if err := resetTo(&req, to); err != nil {
+			if err := resetTo(&req, to, time.Now()); err != nil {
 				return err
 			}
 			c, err := o.client()
@@ -161,21 +169,47 @@ func groupOffsetsResetCommand(o *options) *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().StringVar(&to, "to", "", "earliest, latest, or an offset (as far as it is in the log)")
+	cmd.Flags().StringVar(&to, "to", "", "earliest, latest, an offset (as far as it is in the log), a time such as 2026-02-14T08:00:00Z, or how long ago: -1h")
 	cmd.Flags().BoolVar(&req.DryRun, "dry-run", false, "show what it comes to, and change nothing")
 	return cmd
 }
 
-func resetTo(req *adminapi.ResetOffsets, to string) error {
+// resetTo reads the value of --to; now is what a duration counts from.
+func resetTo(req *adminapi.ResetOffsets, to string, now time.Time) error {
 	switch to {
 	case adminapi.ToEarliest, adminapi.ToLatest:
 		req.To = to
 		return nil
 	}
-	offset, err := strconv.ParseInt(to, 10, 64)
-	if err != nil || offset < 0 {
-		return usagef("--to %q: want earliest, latest, or an offset from 0", to)
+	if offset, err := strconv.ParseInt(to, 10, 64); err == nil && offset >= 0 {
+		req.To, req.Offset = adminapi.ToOffset, offset
+		return nil
 	}
-	req.To, req.Offset = adminapi.ToOffset, offset
+	at, err := time.Parse(time.RFC3339, to)
+	if err != nil {
+		ago, ok := howLongAgo(to)
+		if !ok {
+			return usagef("--to %q: want earliest, latest, an offset from 0, a time with its zone such as 2026-02-14T08:00:00Z, or how long ago, such as -1h or -7d", to)
+		}
+		at = now.Add(-ago)
+	}
+	if at.UnixMilli() < 0 {
+		return usagef("--to %q: it is before 1970", to)
+	}
+	req.To, req.Time = adminapi.ToTime, at.UTC()
 	return nil
+}
+
+// howLongAgo reads -1h, -1h30m and, since Go has no days, -7d.
+func howLongAgo(text string) (time.Duration, bool) {
+	text, ok := strings.CutPrefix(text, "-")
+	if !ok || text == "" || text[0] < '0' || text[0] > '9' {
+		return 0, false
+	}
+	if days, ok := strings.CutSuffix(text, "d"); ok {
+		n, err := strconv.ParseUint(days, 10, 16)
+		return time.Duration(n) * 24 * time.Hour, err == nil
+	}
+	d, err := time.ParseDuration(text)
+	return d, err == nil
 }

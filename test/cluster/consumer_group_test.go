@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -144,6 +145,8 @@ func TestConsumerGroup_Operators(t *testing.T) {
 	described(t, c, other, "what was read again", func(g *adminapi.GroupDetail) bool { return g.CommittedDetail[2].Lag == 0 })
 	again.Close()
 
+	resetByTime(t, c, other, "billing")
+
 	// Case: deleted by way of another node, it is gone everywhere.
 	described(t, c, other, "no members", func(g *adminapi.GroupDetail) bool { return g.Members == 0 })
 	if _, errOut, code := other.Ctl("group", "delete", "billing"); code != 0 {
@@ -155,6 +158,59 @@ func TestConsumerGroup_Operators(t *testing.T) {
 				return fmt.Errorf("exit %d: %s", code, errOut)
 			}
 			return nil
+		})
+	}
+}
+
+// resetByTime: each range goes to its first record that is not older, whichever node leads it, and to its end where there is none.
+func resetByTime(t *testing.T, c *harness.Cluster, asked *harness.Node, group string) {
+	t.Helper()
+	createTopic(t, c, "dated", 3, 3)
+	cl, err := kgo.NewClient(append(harness.ClientOptions(c.Bootstrap()), kgo.DefaultProduceTopic("dated"), kgo.RecordPartitioner(kgo.ManualPartitioner()))...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cl.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
+	defer cancel()
+	began := time.Date(2026, 2, 14, 8, 0, 0, 0, time.UTC)
+	for i := range 10 { // one each minute; range 2 ends after the fifth
+		for r := range int32(3) {
+			rec := &kgo.Record{Partition: r, Timestamp: began.Add(time.Duration(i) * time.Minute), Value: []byte("dated")}
+			if r == 2 && i >= 5 {
+				continue
+			}
+			if err := cl.ProduceSync(ctx, rec).FirstErr(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	described(t, c, asked, "no members", func(g *adminapi.GroupDetail) bool { return g.Members == 0 })
+	for _, to := range []struct {
+		to    string
+		after [3]int64
+	}{
+		{"2026-02-14T08:00:00Z", [3]int64{0, 0, 0}},
+		{"2026-02-14T10:03:30+02:00", [3]int64{4, 4, 4}},
+		{"2026-02-14T08:07:00Z", [3]int64{7, 7, 5}},
+		{"-1s", [3]int64{10, 10, 5}},
+		{"1970-01-01T00:00:00Z", [3]int64{0, 0, 0}},
+	} {
+		var resets []adminapi.OffsetReset
+		asked.CtlJSON(&resets, "group", "offsets", "reset", group, "dated", "--to", to.to)
+		for r, want := range to.after {
+			if len(resets) != 3 || resets[r].Range != int32(r) || resets[r].After != want {
+				t.Fatalf("--to %s: %+v, want %v", to.to, resets, to.after)
+			}
+		}
+		described(t, c, asked, "the offsets of "+to.to, func(g *adminapi.GroupDetail) bool {
+			at := map[int32]int64{}
+			for _, o := range g.CommittedDetail {
+				if o.Topic == "dated" {
+					at[o.Range] = o.Offset
+				}
+			}
+			return maps.Equal(at, map[int32]int64{0: to.after[0], 1: to.after[1], 2: to.after[2]})
 		})
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"net/url"
+	"strconv"
 	"time"
 )
 
@@ -78,6 +79,7 @@ const (
 	ToEarliest = "earliest"
 	ToLatest   = "latest"
 	ToOffset   = "offset"
+	ToTime     = "time"
 )
 
 // AllRanges as Range of ResetOffsets means all ranges of the topic.
@@ -88,10 +90,12 @@ type ResetOffsets struct {
 	Group string `json:"group"`
 	Topic string `json:"topic"`
 	Range int32  `json:"range"`
-	// To is earliest, latest or offset; then Offset counts, as far as it is in the log.
-	To     string `json:"to"`
-	Offset int64  `json:"offset"`
-	DryRun bool   `json:"dry_run"`
+	// To is earliest, latest, offset or time. With offset, Offset counts, as far as it is in the log. With time it is the first record
+	// whose timestamp is Time, in whole milliseconds, or later; the end where there is none.
+	To     string    `json:"to"`
+	Offset int64     `json:"offset"`
+	Time   time.Time `json:"time,omitzero"`
+	DryRun bool      `json:"dry_run"`
 }
 
 // OffsetReset is what became of one range.
@@ -109,6 +113,13 @@ type LocalGroup struct {
 	State string `json:"state"`
 }
 
+// LocalOffset is where a range that the answering node leads stands at a time.
+type LocalOffset struct {
+	Range int32 `json:"range"`
+	// Offset is that of the first record that is not older; the end where there is none.
+	Offset int64 `json:"offset"`
+}
+
 // GroupHandler is implemented by a Handler that coordinates consumer groups. Group ids may be any bytes.
 type GroupHandler interface {
 	Groups(ctx context.Context) ([]Group, error)
@@ -119,6 +130,8 @@ type GroupHandler interface {
 	ResetOffsets(ctx context.Context, req ResetOffsets, at string) ([]OffsetReset, error)
 	// LocalGroups are those that this node coordinates.
 	LocalGroups(ctx context.Context) ([]LocalGroup, error)
+	// LocalOffsets looks for a time, in ms since 1970, in the ranges of a topic that this node leads, and leaves out the others.
+	LocalOffsets(ctx context.Context, topicID string, at int64) ([]LocalOffset, error)
 }
 
 func groupRoutes(mux *http.ServeMux, h GroupHandler) {
@@ -149,6 +162,13 @@ func groupRoutes(mux *http.ServeMux, h GroupHandler) {
 		return list(h.ResetOffsets(r.Context(), req, r.URL.Query().Get("at")))
 	})
 	get(mux, "GET /v1/local/groups", func(r *http.Request) (any, error) { return list(h.LocalGroups(r.Context())) })
+	get(mux, "GET /v1/local/offsets", func(r *http.Request) (any, error) {
+		at, err := strconv.ParseInt(r.URL.Query().Get("at"), 10, 64)
+		if err != nil || at < 0 {
+			return nil, Errorf(CodeInvalid, "at %q is no number of ms since 1970", r.URL.Query().Get("at"))
+		}
+		return list(h.LocalOffsets(r.Context(), r.URL.Query().Get("topic_id"), at))
+	})
 }
 
 func groupID(r *http.Request) (string, error) {
@@ -186,4 +206,10 @@ func (c *Client) ResetOffsets(ctx context.Context, req ResetOffsets, at string) 
 func (c *Client) LocalGroups(ctx context.Context) ([]LocalGroup, error) {
 	var out []LocalGroup
 	return out, c.do(ctx, http.MethodGet, "/v1/local/groups", nil, &out)
+}
+
+// LocalOffsets calls GET /v1/local/offsets.
+func (c *Client) LocalOffsets(ctx context.Context, topicID string, at int64) ([]LocalOffset, error) {
+	var out []LocalOffset
+	return out, c.do(ctx, http.MethodGet, "/v1/local/offsets?topic_id="+url.QueryEscape(topicID)+"&at="+strconv.FormatInt(at, 10), nil, &out)
 }
