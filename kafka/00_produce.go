@@ -123,8 +123,8 @@ func (p *produceCall) drop() {
 // admitProduce decodes a Produce and admits its batches; then the request's memory is given back. The admission's own
 // count in pending is dropped by enqueue.
 func (c *conn) admitProduce(f *frame) error {
-	if err := check(f.api.shape, f.version, f.flexible, f.body); err != nil {
-		return errors.Join(err, errors.New(f.api.name))
+	if _, err := f.api.check(f.version, f.flexible, f.body); err != nil {
+		return err
 	}
 	req := &c.produceReq
 	req.Version = f.version

@@ -48,6 +48,10 @@ type fetch struct {
 
 // answerFetch runs a Fetch and writes its answer.
 func (c *conn) answerFetch(f *frame) error {
+	// It may park for long, and reserves nothing for its elements: they take hardly more in memory than in the request.
+	if _, err := f.api.check(f.version, f.flexible, f.body); err != nil {
+		return err
+	}
 	req, err := f.decode()
 	if err != nil {
 		return err

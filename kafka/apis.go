@@ -4,6 +4,8 @@ import (
 	"slices"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/vtop-log/vtop/fsm"
 )
 
 // api is one request that is served.
@@ -26,6 +28,21 @@ func (a *api) advertisedMin() int16 {
 		return 0
 	}
 	return a.min
+}
+
+// parks says that a request waits for other clients. It gives back what is reserved for its elements once it is decoded, since else a
+// few that wait would hold up all others; so it may have few.
+func (a *api) parks() bool { return a.key == keyJoinGroup || a.key == keySyncGroup }
+
+// most is how many elements a request may have.
+func (a *api) most() int {
+	switch a.key {
+	case keyJoinGroup:
+		return 64 // ways of assignment that a member knows
+	case keySyncGroup:
+		return fsm.MaxGroupMembers
+	}
+	return maxElements
 }
 
 // apiTable is what is served, in order of the keys: the rows of apis_*.go, which hold the keys and shapes as well. (A

@@ -13,7 +13,8 @@ type Config struct {
 	// end the connection before anything is allocated.
 	MaxProduceFrame, MaxFrame int
 	// RequestBytes bounds the request bytes that all connections together hold. Readers wait beyond it: the
-	// clients' sockets fill up (I13).
+	// clients' sockets fill up (I13). As much again is for the elements of requests that have many, while these are run
+	// and answered.
 	RequestBytes int64
 	// ResponseBytes bounds the fetched bytes held for clients that are slow to read. Fetches wait beyond it.
 	ResponseBytes int64

@@ -288,27 +288,41 @@ func (c *conn) answer(f *frame, out *buffer) (err error) {
 	return err
 }
 
-// answerOther decodes, runs and encodes a request that the table has a function for.
+// answerOther decodes, runs and encodes a request that the table has a function for. What its elements come to is reserved
+// meanwhile, for a large request until its answer has left.
 func (c *conn) answerOther(f *frame, out *buffer) error {
 	if f.unsupported {
 		return c.append(out, f, unsupportedApiVersions(c.server.apis), false)
 	}
+	elements, err := f.api.check(f.version, f.flexible, f.body)
+	if err != nil {
+		return err
+	}
+	held, err := c.server.work.acquire(c.ctx, int64(max(0, elements-freeElements))*elementCost)
+	if err != nil {
+		return err
+	}
+	defer func() { c.server.work.release(held) }()
 	req, err := f.decode()
 	if err != nil {
 		return err
+	}
+	if f.api.parks() {
+		c.server.work.release(held)
+		held = 0
 	}
 	resp, err := f.api.run(&call{Context: c.ctx, server: c.server, node: c.server.node, frame: f}, req)
 	if err != nil {
 		return err
 	}
-	return c.append(out, f, resp, f.flexible && f.api.key != keyApiVersions)
+	if err := c.append(out, f, resp, f.flexible && f.api.key != keyApiVersions); err != nil || held == 0 {
+		return err
+	}
+	return c.flush(out)
 }
 
-// decode checks and decodes the body.
+// decode reads a body that was checked.
 func (f *frame) decode() (kmsg.Request, error) {
-	if err := check(f.api.shape, f.version, f.flexible, f.body); err != nil {
-		return nil, errors.Join(err, errors.New(f.api.name))
-	}
 	req := f.api.newRequest(f.version)
 	if err := req.ReadFrom(f.body); err != nil {
 		return nil, errors.Join(errMalformed, err, errors.New(f.api.name))

@@ -16,6 +16,11 @@ const (
 	maxElements = 100_000
 	maxTags     = 128
 	maxTagBytes = 64 << 10
+	// elementCost is what an element comes to at most when it is decoded, run and answered, in bytes; freeElements of them are
+	// a connection's fixed allowance. More are reserved in the server's budget for work, so that many connections with many
+	// elements each take their turns.
+	elementCost  = 1 << 10
+	freeElements = 64
 )
 
 // kind is how one field of a request lies in its bytes.
@@ -54,25 +59,26 @@ type guard struct {
 	src      []byte
 	flexible bool
 	version  int16
+	most     int // elements
 	elements int
 	tags     int
 	tagBytes int
 }
 
-// check refuses body unless it has the given shape, with errMalformed and what is wrong. Bytes behind the last
-// field are ignored, as Kafka does. It allocates nothing but the error.
-func check(shape []field, version int16, flexible bool, body []byte) error {
-	g := guard{src: body, flexible: flexible, version: version}
-	if err := g.fields(shape); err != nil {
-		return fmt.Errorf("%w: %w at byte %d of %d", errMalformed, err, len(body)-len(g.src), len(body))
+// check refuses a body that hasn't the shape of its API, with errMalformed and what is wrong, and counts its elements. Bytes
+// behind the last field are ignored, as Kafka does. It allocates nothing but the error.
+func (a *api) check(version int16, flexible bool, body []byte) (elements int, err error) {
+	g := guard{src: body, flexible: flexible, version: version, most: a.most()}
+	if err := g.fields(a.shape); err != nil {
+		return 0, fmt.Errorf("%w: %s: %w at byte %d of %d", errMalformed, a.name, err, len(body)-len(g.src), len(body))
 	}
-	return nil
+	return g.elements, nil
 }
 
 var (
 	errShort    = errors.New("bytes end early")
 	errNull     = errors.New("null where a value is needed")
-	errTooMany  = fmt.Errorf("more than %d elements", maxElements)
+	errTooMany  = errors.New("too many elements")
 	errTags     = fmt.Errorf("more than %d tags or %d bytes of them", maxTags, maxTagBytes)
 	errUvarint  = errors.New("length does not fit 32 bits")
 	errNegative = errors.New("negative length")
@@ -172,8 +178,8 @@ func (g *guard) array(nullable bool, elem func() error) error {
 		return errShort
 	}
 	for ; n > 0; n-- {
-		if g.elements++; g.elements > maxElements {
-			return errTooMany
+		if g.elements++; g.elements > g.most {
+			return fmt.Errorf("%w: want at most %d", errTooMany, g.most)
 		}
 		if err := elem(); err != nil {
 			return err

@@ -70,7 +70,7 @@ func TestGuard_TakesWhatKmsgEncodes(t *testing.T) {
 			for range 50 {
 				req := randomRequest(rng, &a, version)
 				body := req.AppendTo(nil)
-				g := guard{src: body, flexible: req.IsFlexible(), version: version}
+				g := guard{src: body, flexible: req.IsFlexible(), version: version, most: a.most()}
 				if err := g.fields(a.shape); err != nil {
 					t.Fatalf("%s v%d: %v of %d bytes", a.name, version, err, len(body))
 				}
@@ -78,7 +78,7 @@ func TestGuard_TakesWhatKmsgEncodes(t *testing.T) {
 					t.Fatalf("%s v%d: %d of %d bytes are left: the shape lacks a field", a.name, version, len(g.src), len(body))
 				}
 				for cut := range body { // nothing that is cut short passes
-					if check(a.shape, version, req.IsFlexible(), body[:cut]) == nil {
+					if _, err := a.check(version, req.IsFlexible(), body[:cut]); err == nil {
 						t.Fatalf("%s v%d: %d of %d bytes pass", a.name, version, cut, len(body))
 					}
 				}
@@ -91,13 +91,24 @@ func TestGuard_RefusesMoreElementsThanItsLimit(t *testing.T) {
 	req := kmsg.NewPtrDeleteTopicsRequest()
 	req.Version = 1
 	req.TopicNames = make([]string, maxElements+1)
-	if err := check(shapeDeleteTopics, 1, false, req.AppendTo(nil)); !errors.Is(err, errTooMany) || !errors.Is(err, errMalformed) {
+	a := rowOf(keyDeleteTopics)
+	if _, err := a.check(1, false, req.AppendTo(nil)); !errors.Is(err, errTooMany) || !errors.Is(err, errMalformed) {
 		t.Fatalf("got %v", err)
 	}
 	req.TopicNames = req.TopicNames[1:]
-	if err := check(shapeDeleteTopics, 1, false, req.AppendTo(nil)); err != nil {
-		t.Fatal(err)
+	if n, err := a.check(1, false, req.AppendTo(nil)); err != nil || n != maxElements {
+		t.Fatal(n, err)
 	}
+}
+
+// rowOf is the row of a key.
+func rowOf(key int16) *api {
+	for _, a := range apiTable() {
+		if a.key == key {
+			return &a
+		}
+	}
+	return nil
 }
 
 // FuzzGuard: what the guard takes, kmsg takes, and finds no more elements than there are bytes. Only where there are tags
@@ -118,7 +129,7 @@ func FuzzGuard(f *testing.F) {
 				continue
 			}
 			req := a.newRequest(version)
-			g := guard{src: body, flexible: req.IsFlexible(), version: version}
+			g := guard{src: body, flexible: req.IsFlexible(), version: version, most: a.most()}
 			if g.fields(a.shape) == nil {
 				if err := req.ReadFrom(body); err != nil && g.tags == 0 {
 					t.Fatalf("%s v%d: the guard takes what kmsg refuses: %v", a.name, version, err)

@@ -263,7 +263,7 @@ func TestMetrics_RegisterOnceAndCount(t *testing.T) {
 	if _, err := NewMetrics(reg); err == nil {
 		t.Error("a second set in one registry was taken")
 	}
-	m.watch(&Server{requests: newBudget(1), responses: newBudget(1)})
+	m.watch(&Server{requests: newBudget(1), responses: newBudget(1), work: newBudget(1)})
 	m.failed(keyProduce, 6)
 	families, err := reg.Gather()
 	if err != nil {

@@ -85,9 +85,10 @@ func (m *Metrics) watch(s *Server) {
 		}
 	}
 	limit := func(name, help string, n int64) { gauge(name, help, func() float64 { return float64(n) }) }
-	for name, b := range map[string]*budget{"request": s.requests, "response": s.responses} {
-		gauge(name+"_inflight_bytes", "Bytes reserved now in the budget for "+name+"s.", func() float64 { return float64(b.used.Load()) })
-		limit(name+"_inflight_limit_bytes", "Size of the budget for "+name+"s; beyond it clients wait.", b.size)
+	for name, b := range map[string]*budget{"request": s.requests, "response": s.responses, "work": s.work} {
+		what := map[string]string{"request": "requests", "response": "fetched records", "work": "what requests with many elements come to"}[name]
+		gauge(name+"_inflight_bytes", "Bytes reserved now in the budget for "+what+".", func() float64 { return float64(b.used.Load()) })
+		limit(name+"_inflight_limit_bytes", "Size of the budget for "+what+"; beyond it clients wait.", b.size)
 	}
 	if t := s.cfg.TLS; t != nil {
 		gauge("tls_certificate_expiry_seconds", "When the certificate of the client port ends, in Unix seconds.", func() float64 { return float64(t.NotAfter().Unix()) })

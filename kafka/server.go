@@ -31,6 +31,7 @@ type Server struct {
 	calls     sync.Pool // of *produceCall
 	requests  *budget
 	responses *budget
+	work      *budget // for the elements of requests that have many
 	leaders   leaderTable
 	quotas    clientQuotas
 
@@ -59,7 +60,7 @@ func New(cfg Config, node Node, metrics *Metrics, log hclog.Logger) (*Server, er
 	s := &Server{
 		cfg: cfg, node: node, log: log.Named("kafka"), metrics: metrics, apis: apiTable(), flexMin: map[int16]int16{},
 		quotas:   clientQuotas{limit: cfg.MaxConnections, byID: map[string]*clientQuota{}},
-		requests: newBudget(cfg.RequestBytes), responses: newBudget(cfg.ResponseBytes),
+		requests: newBudget(cfg.RequestBytes), responses: newBudget(cfg.ResponseBytes), work: newBudget(cfg.RequestBytes),
 		draining: make(chan struct{}), listeners: map[net.Listener]struct{}{}, conns: map[*conn]struct{}{}, perIP: map[string]int{},
 	}
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())

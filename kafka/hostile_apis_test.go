@@ -1,0 +1,366 @@
+package kafka
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"net"
+	"runtime"
+	"runtime/metrics"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// shaper writes the bytes of a request from its shape: every array has one element, every string one letter. The length or
+// count whose turn is lieAt is written as lie instead, and nothing after it.
+type shaper struct {
+	flexible bool
+	version  int16
+	b        []byte
+	lengths  int // so far
+	lieAt    int
+	lie      func(s *shaper, width int)
+	told     bool
+	// Instead of a lie: the array whose turn is manyAt really has so many elements. Names are unique.
+	manyAt, many int
+	inMany       bool
+	reached      bool
+	arrays, name int
+}
+
+func (s *shaper) length(width, n int) {
+	if s.lengths == s.lieAt {
+		s.lie(s, width)
+		s.told = true
+		return
+	}
+	s.lengths++
+	s.honest(width, n)
+}
+
+func (s *shaper) honest(width, n int) {
+	switch {
+	case s.flexible:
+		s.b = binary.AppendUvarint(s.b, uint64(n+1))
+	case width == 2:
+		s.b = binary.BigEndian.AppendUint16(s.b, uint16(n))
+	default:
+		s.b = binary.BigEndian.AppendUint32(s.b, uint32(n))
+	}
+}
+
+func (s *shaper) fields(shape []field) {
+	for i := range shape {
+		if f := &shape[i]; !s.told && s.version >= f.since && (f.before == 0 || s.version < f.before) {
+			s.field(f)
+		}
+	}
+	if s.flexible && !s.told { // the count of the tags is a length, too
+		s.length(4, -1)
+	}
+}
+
+func (s *shaper) field(f *field) {
+	list := func(elem func()) {
+		n, outer := 1, s.inMany
+		if s.arrays++; s.many > 0 && s.arrays == s.manyAt+1 {
+			n, s.inMany, s.reached = s.many, true, true
+		} else if s.inMany { // arrays in elements that are many have none, so that these are as many as can be
+			n = 0
+		}
+		s.length(4, n)
+		arrays := s.arrays
+		for i := 0; i < n && !s.told; i++ {
+			s.arrays = arrays // an array in each element counts once
+			elem()
+		}
+		s.inMany = outer
+	}
+	text := func(width int) {
+		name := "x"
+		if s.many > 0 {
+			s.name++
+			name = strconv.FormatInt(int64(s.name), 36)
+		}
+		if s.length(width, len(name)); !s.told {
+			s.b = append(s.b, name...)
+		}
+	}
+	switch f.kind {
+	case kInt8, kInt16, kInt32, kInt64, kUUID:
+		s.b = append(s.b, make([]byte, map[kind]int{kInt8: 1, kInt16: 2, kInt32: 4, kInt64: 8, kUUID: 16}[f.kind])...)
+	case kString, kNullableString:
+		text(2)
+	case kBytes:
+		text(4)
+	case kNullableStruct:
+		s.b = append(s.b, 1)
+		s.fields(f.elem)
+	case kInt32s, kNullableInt32s:
+		list(func() { s.b = append(s.b, make([]byte, 4)...) })
+	case kInt64s:
+		list(func() { s.b = append(s.b, make([]byte, 8)...) })
+	case kStrings, kNullableStrings:
+		list(func() { text(2) })
+	default:
+		list(func() { s.fields(f.elem) })
+	}
+}
+
+// lies are what a length or count is written as.
+func lies() map[string]func(*shaper, int) {
+	raw := func(compact ...byte) func(uint64, uint32) func(*shaper, int) {
+		return func(short uint64, long uint32) func(*shaper, int) {
+			return func(s *shaper, width int) {
+				switch {
+				case s.flexible:
+					s.b = append(s.b, compact...)
+				case width == 2:
+					s.b = binary.BigEndian.AppendUint16(s.b, uint16(short))
+				default:
+					s.b = binary.BigEndian.AppendUint32(s.b, long)
+				}
+			}
+		}
+	}
+	return map[string]func(*shaper, int){
+		"as much as can be": raw(0xff, 0xff, 0xff, 0xff, 0x07)(math.MaxInt16, math.MaxInt32),
+		"a negative number": raw(0xff, 0xff, 0xff, 0xff, 0x0f)(1<<15, 1<<31),
+		"minus two":         raw(0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01)(math.MaxUint16-1, math.MaxUint32-1),
+		"no end":            raw(bytes.Repeat([]byte{0xff}, 64)...)(math.MaxInt16, 1<<24),
+	}
+}
+
+// whole puts a header before a body; the header is honest.
+func whole(a *api, version int16, body []byte) []byte {
+	req := a.newRequest(version)
+	b := binary.BigEndian.AppendUint16(make([]byte, 4), uint16(a.key))
+	b = binary.BigEndian.AppendUint16(b, uint16(version))
+	b = binary.BigEndian.AppendUint32(b, 1)
+	b = append(b, 0, 1, 'c')
+	if req.IsFlexible() {
+		b = append(b, 0)
+	}
+	b = append(b, body...)
+	binary.BigEndian.PutUint32(b, uint32(len(b)-4))
+	return b
+}
+
+// advertised are the APIs that ApiVersions names, with the versions that are served. Produce says that it begins at 0.
+func advertised(t *testing.T, s *Server) (out []*api) {
+	t.Helper()
+	for _, k := range apiVersionsOf(s).ApiKeys {
+		a := s.api(k.ApiKey)
+		if a == nil {
+			t.Fatalf("ApiVersions names key %d, which is not served", k.ApiKey)
+		}
+		if k.MinVersion != a.advertisedMin() || k.MaxVersion != a.max {
+			t.Fatalf("%s: advertised from %d to %d, served from %d to %d", a.name, k.MinVersion, k.MaxVersion, a.min, a.max)
+		}
+		out = append(out, a)
+	}
+	return out
+}
+
+func apiVersionsOf(s *Server) *kmsg.ApiVersionsResponse {
+	req := kmsg.NewPtrApiVersionsRequest()
+	resp, err := runApiVersions(&call{server: s, node: s.node, frame: &frame{}}, req)
+	if err != nil {
+		panic(err)
+	}
+	return resp.(*kmsg.ApiVersionsResponse)
+}
+
+// hostileServer has nothing to wait for.
+func hostileServer(t testing.TB) *Server {
+	c := newFakeCluster(t, 1, func(cfg *Config) {
+		cfg.LeaderWait, cfg.MaxTimeout, cfg.AdminTimeout = time.Millisecond, time.Millisecond, time.Millisecond
+		cfg.AutoCreate = false
+	})
+	c.topic("t", 1)
+	return c.nodes[0].server
+}
+
+// allocates serves a connection that sends just that, and gives the bytes that were allocated meanwhile.
+func allocates(s *Server, sent []byte) uint64 {
+	var before, after runtime.MemStats
+	var nc net.Conn = newPatientConn(sent)
+	if sent[5] == keyProduce { // with acks=0 no answer comes
+		nc = nullConn{bytes.NewReader(sent)}
+	}
+	runtime.ReadMemStats(&before)
+	newConn(s, nc, "hostile").serve()
+	runtime.ReadMemStats(&after)
+	return after.TotalAlloc - before.TotalAlloc
+}
+
+// TestHostile_EveryLengthOfEveryAPILies: in every version of every API that is advertised, each length and each count lies in turn.
+// None passes the guard, and none makes the server allocate for what isn't there (I13). A new row of the table is under it by its shape;
+// a row without any length at all fails.
+func TestHostile_EveryLengthOfEveryAPILies(t *testing.T) {
+	s := hostileServer(t)
+	const most = 1 << 20
+	frames := 0
+	for _, a := range advertised(t, s) {
+		lengths := 0
+		for version := a.min; version <= a.max; version++ {
+			for name, lie := range lies() {
+				for at := 0; ; at++ {
+					w := shaper{flexible: a.newRequest(version).IsFlexible(), version: version, lieAt: at, lie: lie}
+					if w.fields(a.shape); !w.told {
+						break
+					}
+					lengths++
+					for _, behind := range []int{0, 4 << 10} {
+						body := append(bytes.Clone(w.b), make([]byte, behind)...)
+						what := fmt.Sprintf("%s v%d: length %d is %s, %d bytes behind it", a.name, version, at, name, behind)
+						if _, err := a.check(version, w.flexible, body); !errors.Is(err, errMalformed) {
+							t.Errorf("%s: the guard says %v", what, err)
+						}
+						frames++
+						if got := allocates(s, whole(a, version, body)); got > most {
+							t.Errorf("%s: %d bytes allocated", what, got)
+						}
+					}
+				}
+			}
+		}
+		if lengths == 0 {
+			t.Errorf("%s: no hostile bytes: its shape has no length that could lie", a.name)
+		}
+	}
+	t.Logf("%d frames", frames)
+}
+
+// patientConn sends one request and stays until it is answered, or the server closes.
+type patientConn struct {
+	nullConn
+	once *sync.Once
+	done chan struct{}
+	got  *atomic.Int64 // bytes of the answer so far
+	want *atomic.Int64 // of them, once its length is known
+}
+
+func newPatientConn(sent []byte) patientConn {
+	return patientConn{nullConn{bytes.NewReader(sent)}, new(sync.Once), make(chan struct{}), new(atomic.Int64), new(atomic.Int64)}
+}
+
+func (c patientConn) Read(b []byte) (int, error) {
+	n, err := c.r.Read(b)
+	if err != nil {
+		<-c.done
+	}
+	return n, err
+}
+
+func (c patientConn) Write(b []byte) (int, error) {
+	if c.got.Load() == 0 {
+		c.want.Store(4 + int64(binary.BigEndian.Uint32(b)))
+	}
+	if c.got.Add(int64(len(b))) >= c.want.Load() {
+		c.Close()
+	}
+	return len(b), nil
+}
+
+func (c patientConn) Close() error { c.once.Do(func() { close(c.done) }); return nil }
+
+// manyElements makes a request of the newest version of an API with n elements, each with another name, in array at; nil if it has no
+// such array.
+func manyElements(a *api, at, n int) []byte {
+	w := &shaper{flexible: a.newRequest(a.max).IsFlexible(), version: a.max, lieAt: -1, manyAt: at, many: n}
+	w.fields(a.shape)
+	if !w.reached {
+		return nil
+	}
+	return w.b
+}
+
+// TestHostile_ManyElementsOfEveryAPI: twenty thousand elements, if it may have as many, are really there, each with another name, in each array of
+// every API in its newest version. What the server allocates to read, run and answer that stays in proportion (I13), to the elements as
+// they are reserved for; too many are refused.
+func TestHostile_ManyElementsOfEveryAPI(t *testing.T) {
+	s := hostileServer(t)
+	for _, a := range advertised(t, s) {
+		flexible := a.newRequest(a.max).IsFlexible()
+		for at := 0; ; at++ {
+			n := min(a.most()-16, 20_000) // some are for the other arrays
+			body := manyElements(a, at, n)
+			if body == nil {
+				break
+			}
+			if len(body) > s.cfg.MaxFrame-1<<10 {
+				n = n * (s.cfg.MaxFrame - 1<<10) / len(body)
+				body = manyElements(a, at, n)
+			}
+			if _, err := a.check(a.max, flexible, body); err != nil {
+				t.Errorf("%s: %d elements in array %d: %v", a.name, n, at, err)
+			}
+			if _, err := a.check(a.max, flexible, manyElements(a, at, a.most()+1)); !errors.Is(err, errTooMany) {
+				t.Errorf("%s: %d elements in array %d: the guard says %v", a.name, a.most()+1, at, err)
+			}
+			sent := whole(a, a.max, body)
+			got := allocates(s, sent)
+			most := uint64(1<<20 + 16*len(sent) + 2*elementCost*n)
+			if a.key == keyFetch {
+				most = uint64(1<<20 + 64*len(sent)) // it reserves nothing for its elements; it looks twice here, and its answers are in the other budget
+			}
+			if got > most {
+				t.Errorf("%s v%d: %d elements in array %d, %d bytes, made it allocate %d, want at most %d", a.name, a.max, n, at, len(sent), got, most)
+			}
+		}
+	}
+	if used := s.work.used.Load(); used != 0 {
+		t.Errorf("%d bytes of the budget for work are gone", used)
+	}
+}
+
+// TestHostile_ManyElementsTakeTheirTurns: many connections that each ask for as much as a request can do not get it at once. Their
+// answers come all the same.
+func TestHostile_ManyElementsTakeTheirTurns(t *testing.T) {
+	s := hostileServer(t)
+	a := s.api(keyDescribeGroups)
+	n := maxElements
+	if raceEnabled {
+		n /= 10
+		s.work = newBudget(int64(n) * elementCost)
+	}
+	sent := whole(a, a.max, manyElements(a, 0, n))
+	var answered atomic.Int64
+	var all sync.WaitGroup
+	for range 16 {
+		all.Go(func() {
+			nc := newPatientConn(sent)
+			newConn(s, nc, "hostile").serve()
+			answered.Add(nc.got.Load())
+		})
+	}
+	done := make(chan struct{})
+	go func() { defer close(done); all.Wait() }()
+	const limit = 384 << 20
+	most := uint64(0)
+	for running := true; running; {
+		select {
+		case <-done:
+			running = false
+		case <-time.After(time.Millisecond):
+		}
+		sample := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
+		metrics.Read(sample)
+		most = max(most, sample[0].Value.Uint64())
+	}
+	t.Logf("at most %d MiB on the heap", most>>20)
+	if most > limit {
+		t.Errorf("%d MiB on the heap, want at most %d", most>>20, limit>>20)
+	}
+	if got := answered.Load(); got < 16*int64(n) {
+		t.Errorf("%d bytes of answers", got)
+	}
+}
