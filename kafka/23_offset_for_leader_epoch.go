@@ -13,6 +13,7 @@ import (
 //   - Clients ask where an epoch ended, to learn whether what they have read was cut since. The answer is the largest epoch at
 //     or below the one asked for that has records or serves, and its end; -1, -1 where there is none.
 //   - The client's leader epoch is checked first: FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH.
+//   - An epoch above the leader's own is UNKNOWN_LEADER_EPOCH too: the client has read from a later leader, and asks elsewhere.
 
 func runOffsetForLeaderEpoch(c *call, kreq kmsg.Request) (kmsg.Response, error) {
 	req := kreq.(*kmsg.OffsetForLeaderEpochRequest)

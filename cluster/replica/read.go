@@ -24,7 +24,8 @@ type FetchSpec struct {
 	AtLeastOne bool
 	// ClientEpoch is the leader epoch the client believes in, or -1.
 	ClientEpoch vtop.Epoch
-	// LastFetchedEpoch is the epoch of the record below Offset as the client has it, or -1: asks for Diverging.
+	// LastFetchedEpoch is the epoch of the record below Offset as the client has it, or -1: asks for Diverging. One above the
+	// leader's own is vtop.ErrEpochUnknown.
 	LastFetchedEpoch vtop.Epoch
 }
 
@@ -79,6 +80,15 @@ func checkEpoch(r vtop.Range, client, own vtop.Epoch) error {
 		return fmt.Errorf("%w: range %s is at epoch %d, the client named %d", vtop.ErrEpochFenced, r, own, client)
 	}
 	return fmt.Errorf("%w: range %s is at epoch %d, the client named %d", vtop.ErrEpochUnknown, r, own, client)
+}
+
+// checkRead refuses to say anything of an epoch above the leader's own, under which a client has read: somebody led after this
+// holder, which is not yet due to know, and what the client has may be in a log that goes on where this one ends (I7).
+func checkRead(r vtop.Range, read, own vtop.Epoch) error {
+	if read <= own {
+		return nil
+	}
+	return fmt.Errorf("%w: range %s is at epoch %d, the client has read under %d", vtop.ErrEpochUnknown, r, own, read)
 }
 
 func (e *Engine) notHere(r vtop.Range) error {
@@ -176,18 +186,28 @@ func (e *Engine) Fetch(r vtop.Range, spec FetchSpec, dst []byte) (FetchResult, e
 	if err != nil {
 		return res, err
 	}
+	if err := checkRead(r, spec.LastFetchedEpoch, ld.epoch); err != nil {
+		return res, err
+	}
 	hw, start := ld.highWatermark(), ld.log.Start()
 	res.LogStart = start
 	if hw >= ld.start {
 		res.HighWatermark = hw // before that an earlier leader may have shown a higher one (I7)
 	}
-	if end := ld.log.End(); spec.Offset < start || spec.Offset > end {
-		return res, fmt.Errorf("%w: %d is outside %d to %d of range %s", vtop.ErrOffsetOutOfRange, spec.Offset, start, end, r)
+	outside := func(end vtop.Offset) error {
+		return fmt.Errorf("%w: %d is outside %d to %d of range %s", vtop.ErrOffsetOutOfRange, spec.Offset, start, end, r)
 	}
-	if spec.LastFetchedEpoch >= 0 {
+	end := ld.log.End()
+	if spec.Offset < start {
+		return res, outside(end)
+	}
+	if spec.LastFetchedEpoch >= 0 { // told before any end of the log: a client that hears where it parts need not begin anew
 		if res.Diverging = e.diverging(ld, spec); res.Diverging != nil {
 			return res, nil
 		}
+	}
+	if spec.Offset > end {
+		return res, outside(end)
 	}
 	if spec.Offset >= hw || spec.MaxBytes <= 0 && !spec.AtLeastOne {
 		return res, nil
@@ -300,10 +320,14 @@ func latest(log *storage.Log, limit vtop.Offset) (o vtop.Offset, when int64, fou
 }
 
 // EpochEnd answers from the epoch table: the largest epoch at or below epoch that has a span, and where it ends: the next
-// epoch's start, or the log end for this leader's own. Epoch and offset are -1 if there is none.
+// epoch's start, or the log end for this leader's own. Epoch and offset are -1 if there is none. An epoch above this leader's own
+// is vtop.ErrEpochUnknown.
 func (e *Engine) EpochEnd(r vtop.Range, clientEpoch, epoch vtop.Epoch) (EpochOffset, error) {
 	ld, err := e.serving(r, clientEpoch)
 	if err != nil {
+		return EpochOffset{-1, -1}, err
+	}
+	if err := checkRead(r, epoch, ld.epoch); err != nil {
 		return EpochOffset{-1, -1}, err
 	}
 	return e.epochEnd(ld, epoch), nil

@@ -54,6 +54,36 @@ func TestEngine_RefusesWhereItDoesNotLead(t *testing.T) {
 	}
 }
 
+// A client that has read under a later epoch than this holder's knows more than it: the holder is deposed and not yet due to know.
+// Nothing that it says of what the client has read is true, so it says nothing (I7).
+func TestEngine_SaysNothingOfALaterEpoch(t *testing.T) {
+	c := newCluster(t, 3, 1)
+	r := c.r(0)
+	epoch := c.lead("a", r)
+	a := c.nodes["a"]
+	a.mustProduce(r, "x")
+	for _, tc := range []struct {
+		name  string
+		epoch vtop.Epoch
+		want  error
+	}{{"its own", epoch, nil}, {"the next", epoch + 1, vtop.ErrEpochUnknown}, {"a much later one", epoch + 100, vtop.ErrEpochUnknown}} {
+		for _, client := range []vtop.Epoch{AnyEpoch, epoch} {
+			at, err := a.engine.EpochEnd(r, client, tc.epoch)
+			if !errors.Is(err, tc.want) {
+				t.Errorf("where %s ended: %+v, %v, want %v", tc.name, at, err, tc.want)
+			}
+			// The client may have read farther than this log goes: that is no offset out of range either.
+			for _, offset := range []vtop.Offset{0, 1, 50} {
+				res, err := a.engine.Fetch(r, FetchSpec{Offset: offset, MaxBytes: 100, ClientEpoch: client, LastFetchedEpoch: tc.epoch}, nil)
+				diverges := tc.want == nil && offset > 1
+				if !errors.Is(err, tc.want) || (res.Diverging != nil) != diverges {
+					t.Errorf("offset %d, read up to there under %s: diverging %+v, %v, want %v", offset, tc.name, res.Diverging, err, tc.want)
+				}
+			}
+		}
+	}
+}
+
 func TestEngine_OffsetForTime(t *testing.T) {
 	c := newCluster(t, 3, 1)
 	r := c.r(0)
