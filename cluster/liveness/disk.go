@@ -20,7 +20,7 @@ type DiskConfig struct {
 	InFlight func() time.Duration
 	// Interval lies between two probes.
 	Interval time.Duration
-	// Limit is the stall after which OnStall is called, once.
+	// Limit is the stall after which OnStall is called, once. Time in which this process did not run is not counted.
 	Limit time.Duration
 	// OnStall ends the process: a Raft leader whose disk never answers stays leader for ever otherwise.
 	OnStall func(stalled time.Duration)
@@ -96,18 +96,21 @@ func (d *Disk) probe(ctx context.Context) {
 
 func (d *Disk) watch(ctx context.Context) {
 	defer d.wg.Done()
-	ticker := time.NewTicker(min(d.cfg.Interval, d.cfg.Limit/4))
+	period := min(d.cfg.Interval, d.cfg.Limit/4)
+	ticker := time.NewTicker(period)
 	defer ticker.Stop()
 	warned := false
+	seen, last := time.Duration(0), d.cfg.Clock()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
 		}
-		stalled := d.Stalled()
+		stalled, now := d.Stalled(), d.cfg.Clock()
+		seen, last = witnessed(seen, stalled, now-last, 2*period), now
 		switch {
-		case stalled > d.cfg.Limit:
+		case seen > d.cfg.Limit:
 			d.cfg.Log.Error("disk has hung past the limit: ending the process", "stalled", stalled, "limit", d.cfg.Limit)
 			d.cfg.OnStall(stalled)
 			return
@@ -119,4 +122,14 @@ func (d *Disk) watch(ctx context.Context) {
 			d.cfg.Log.Info("storage answers again")
 		}
 	}
+}
+
+// witnessed is how much of a stall this process was running for, given what it had seen of it at the last look, gap ago. Of a
+// gap only so much as most counts: a process that was stopped with a write in flight (SIGSTOP, a paused virtual machine) finds
+// that write as old as its pause when it wakes, and the disk has done nothing wrong.
+func witnessed(seen, stalled, gap, most time.Duration) time.Duration {
+	if stalled <= gap {
+		return min(stalled, most) // it began after the last look
+	}
+	return seen + min(gap, most)
 }

@@ -3,6 +3,7 @@ package liveness
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -75,5 +76,36 @@ func TestDisk_FailingProbeHealsAndFullDiskIsNoFailure(t *testing.T) {
 		}
 		d.Close()
 		synctest.Wait()
+	})
+}
+
+// A process that was stopped with a write in flight does not take its own absence for a hang of the disk.
+func TestDisk_PauseOfTheProcessIsNoHang(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		var paused atomic.Int64
+		hang, ended := make(chan struct{}), make(chan time.Duration, 1)
+		d := StartDisk(DiskConfig{
+			Probe:    func(context.Context) error { <-hang; return nil },
+			OnStall:  func(s time.Duration) { ended <- s },
+			Interval: time.Second, Limit: 10 * time.Second,
+			// The clock of the machine goes on while the process, and with it every timer of its own, stands still.
+			Clock: func() time.Duration { return time.Since(start) + time.Second + time.Duration(paused.Load()) },
+			Log:   hclog.NewNullLogger(),
+		})
+		time.Sleep(1500 * time.Millisecond)
+		paused.Store(int64(17 * time.Second))
+		time.Sleep(5 * time.Second)
+		select {
+		case s := <-ended:
+			t.Fatalf("ended the process after %s, of which it had slept 17 s", s)
+		default:
+		}
+		// Case: the disk does hang, beside the pause.
+		if s := <-ended; s < 27*time.Second {
+			t.Fatalf("ended the process after %s: less than the limit without the pause", s)
+		}
+		close(hang)
+		d.Close()
 	})
 }
