@@ -117,9 +117,21 @@ func TestMeta_DamagedSnapshots(t *testing.T) {
 // is deaf nobody else makes one to the box.
 type cable struct {
 	cut, deaf atomic.Bool
-	tries     atomic.Int64
+	tries     atomic.Int64 // to make a connection
+	said      atomic.Int64 // what was written to connections that it made
 	mu        sync.Mutex
 	conns     []net.Conn
+}
+
+// speaker is a connection of which the cable counts what its maker says.
+type speaker struct {
+	net.Conn
+	said *atomic.Int64
+}
+
+func (s speaker) Write(b []byte) (int, error) {
+	s.said.Add(1)
+	return s.Conn.Write(b)
 }
 
 func (c *cable) sever() {
@@ -176,7 +188,7 @@ func newCabledWorld(t *testing.T, tune func(*Config)) (*world, map[vtop.NodeName
 				end.conns = append(end.conns, conn)
 				end.mu.Unlock()
 			}
-			return conn, nil
+			return speaker{conn, &own.said}, nil
 		}
 	}
 	return w, cables
@@ -237,9 +249,14 @@ func TestMeta_DeafVoterMakesNoSecondLeader(t *testing.T) {
 	}
 	oneLeader()
 	cables[victim.name].deafen()
+	w.until("the victim to miss its leader, or to lead", func() bool {
+		oneLeader()
+		return victim.meta.IsLeader() || victim.meta.Stats()["state"] == "Candidate"
+	})
+	asked := cables[victim.name].said.Load() // a candidate says nothing but that it wants votes
 	w.until("the victim to lead, or to have asked in vain for a while", func() bool {
 		oneLeader()
-		return victim.meta.IsLeader() || cables[victim.name].tries.Load() > 12
+		return victim.meta.IsLeader() || cables[victim.name].said.Load() > asked+8
 	})
 	for _, b := range w.boxes {
 		if _, err := w.createTopic(b, "by-"+string(b.name)); err != nil {
@@ -345,19 +362,8 @@ func TestMeta_HandOverThatNeverEndsIsGivenUp(t *testing.T) {
 // After a long partition nobody is in anybody's list of members any more, and nobody would call anybody: seeds are called
 // for ever (H3).
 func TestGossip_CallsSeedsForEver(t *testing.T) {
-	start := func(name vtop.NodeName, addr string) *gossip {
-		g, err := startGossip(gossipConfig{
-			cluster: vtop.ClusterID{1}, self: nodeMeta{Name: name, Storage: vtop.StorageID{name[0]}, Incarnation: 1, ServerID: "s", Peer: "127.0.0.1:1"},
-			bind: addr, probeInterval: 100 * time.Millisecond, log: hclog.NewNullLogger(),
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return g
-	}
 	here, there := freeAddr(t), freeAddr(t)
-	a := start("a", here)
-	defer a.close()
+	a := startTestGossip(t, "a", here)
 	ctx, cancel := context.WithCancel(t.Context())
 	var asked atomic.Int64
 	var done sync.WaitGroup
@@ -368,8 +374,7 @@ func TestGossip_CallsSeedsForEver(t *testing.T) {
 	defer cancel()
 	w := &world{t: t}
 	w.until("the seed to be called in vain", func() bool { return asked.Load() >= 2 })
-	b := start("b", there) // it calls nobody
-	defer b.close()
+	b := startTestGossip(t, "b", there) // it calls nobody
 	w.until("both to know each other", func() bool { return len(a.members()) == 2 && len(b.members()) == 2 })
 }
 

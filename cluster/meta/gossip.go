@@ -3,9 +3,12 @@ package meta
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net"
+	"slices"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -38,6 +41,10 @@ type gossip struct {
 
 	events  chan gossipEvent
 	dropped atomic.Uint64
+
+	mu sync.Mutex
+	// alive is what memberlist has told, by its names. Its own list can't be read: it gives out nodes that it goes on writing to.
+	alive map[string]nodeMeta
 }
 
 type gossipEvent struct {
@@ -62,7 +69,7 @@ func startGossip(cfg gossipConfig) (*gossip, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &gossip{log: cfg.log, self: cfg.self, meta: raw, events: make(chan gossipEvent, gossipQueue)}
+	g := &gossip{log: cfg.log, self: cfg.self, meta: raw, events: make(chan gossipEvent, gossipQueue), alive: map[string]nodeMeta{}}
 	mc := memberlist.DefaultLANConfig()
 	mc.Name = fmt.Sprintf("%s/%s/%d", cfg.self.Name, cfg.self.Storage.String()[:8], cfg.self.Incarnation)
 	mc.Label = cfg.cluster.String()
@@ -134,12 +141,19 @@ func resolveIP(host string) (string, error) {
 	return ips[0], nil
 }
 
-// offer hands an event to the loop without ever waiting: memberlist holds its lock here.
+// offer notes who is alive, and hands an event to the loop without ever waiting: memberlist holds its lock here.
 func (g *gossip) offer(n *memberlist.Node, alive bool) {
 	m, err := decodeNodeMeta(n.Meta)
 	if err != nil {
 		return
 	}
+	g.mu.Lock()
+	if alive {
+		g.alive[n.Name] = m
+	} else {
+		delete(g.alive, n.Name)
+	}
+	g.mu.Unlock()
 	conflict := m.Name == g.self.Name && m.Storage != g.self.Storage
 	if m.Name == g.self.Name && !conflict {
 		return
@@ -197,13 +211,9 @@ func (g *gossip) NotifyAlive(n *memberlist.Node) error {
 
 // members returns what gossip holds for alive, this node included.
 func (g *gossip) members() []nodeMeta {
-	var out []nodeMeta
-	for _, n := range g.list.Members() {
-		if m, err := decodeNodeMeta(n.Meta); err == nil {
-			out = append(out, m)
-		}
-	}
-	return out
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return slices.Collect(maps.Values(g.alive))
 }
 
 // rejoin calls the seeds that gossip does not see, for as long as ctx lives.
