@@ -11,8 +11,8 @@ import (
 	"github.com/vtop-log/vtop/transport/tlsid"
 )
 
-// alertTime is how long a node is listened to for the reason why it closed a connection.
-const alertTime = 500 * time.Millisecond
+// alertTime is how long a node is listened to for the reason why it closed a connection. A busy one takes its time.
+const alertTime = 2 * time.Second
 
 // Alerts by which the other end of a handshake refuses a certificate (RFC 8446, section 6).
 var (
@@ -113,14 +113,14 @@ func (c *Client) notTaken(err error) *Error {
 // alert asks for the reason why a connection ended without an answer. A node that refuses a certificate while the request is on its way closes with bytes
 // unread, and its alert may be lost for that; to a client that is silent it comes.
 func (c *Client) alert(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, 2*alertTime)
+	ctx, cancel := context.WithTimeout(ctx, 2*c.alertTime)
 	defer cancel()
 	conn, err := c.dialTLS(ctx, "tcp", c.endpoint)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = conn.Close() }()
-	_ = conn.SetReadDeadline(time.Now().Add(alertTime))
+	_ = conn.SetReadDeadline(time.Now().Add(c.alertTime))
 	_, err = conn.Read(make([]byte, 1))
 	return err
 }

@@ -25,6 +25,7 @@ type Client struct {
 	endpoint, base string
 	id             *tlsid.Identity
 	dialer         net.Dialer
+	alertTime      time.Duration
 	http           *http.Client
 	// long is for answers that take as long as they take.
 	long *http.Client
@@ -33,7 +34,7 @@ type Client struct {
 // NewClient is for the admin port at endpoint (host:port). With an identity it speaks TLS and accepts any
 // node that the identity's authority knows.
 func NewClient(endpoint string, id *tlsid.Identity) *Client {
-	c := &Client{endpoint: endpoint, base: "http://" + endpoint, id: id, dialer: net.Dialer{Timeout: 5 * time.Second}}
+	c := &Client{endpoint: endpoint, base: "http://" + endpoint, id: id, dialer: net.Dialer{Timeout: 5 * time.Second}, alertTime: alertTime}
 	tr := &http.Transport{
 		DialContext:         c.dialer.DialContext,
 		MaxIdleConnsPerHost: 4,
