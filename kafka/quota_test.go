@@ -171,14 +171,14 @@ func TestQuota_OfTheMetadataCountsBeforeTheNodesOwn(t *testing.T) {
 // A client library lives with being throttled: all records arrive, in order.
 func TestQuota_ClientGetsThrough(t *testing.T) {
 	reg := prometheus.NewRegistry()
-	c := newFakeCluster(t, 1, func(cfg *Config) { cfg.ProduceQuota, cfg.FetchQuota = 1<<20, 1<<20 })
+	c := newFakeCluster(t, 1, func(cfg *Config) { cfg.ProduceQuota, cfg.FetchQuota = 400<<10, 400<<10 })
 	metrics := c.nodes[0].server.metrics
 	reg.MustRegister(metrics.throttledVec, metrics.throttleVec)
 	c.topic("t", 1)
 	cl := newClient(t, c.seeds(), kgo.ConsumeTopics("t"), kgo.ClientID("slow"), kgo.ProducerBatchCompression(kgo.NoCompression()))
 	ctx := testContext(t)
-	value := []byte(strings.Repeat("x", 200<<10))
-	const n = 8
+	value := []byte(strings.Repeat("x", 500<<10)) // more than a second's worth: each is throttled, however slow the machine
+	const n = 3
 	for range n {
 		cl.Produce(ctx, &kgo.Record{Topic: "t", Value: value}, nil)
 	}

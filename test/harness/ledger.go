@@ -72,6 +72,7 @@ func ClientOptions(seeds []string) []kgo.Opt {
 		kgo.SeedBrokers(seeds...),
 		kgo.MetadataMinAge(50 * time.Millisecond),
 		kgo.RetryBackoffFn(func(int) time.Duration { return 20 * time.Millisecond }),
+		kgo.RequestRetries(10_000), // the time ends them: twenty, the default, are over before a failover is
 		kgo.DialTimeout(2 * time.Second),
 		kgo.RetryTimeout(2 * time.Minute),
 		// A node that hangs is given up after eight seconds instead of twenty.
