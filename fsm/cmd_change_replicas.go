@@ -48,11 +48,13 @@ func (c ReplicaChange) String() string {
 //	              position at or above the settle mark; no voter is promoted while a lost one is still there; the
 //	              leader itself stays; the voters left that can vote are a majority
 //	effect        one replica changes; the configuration version rises; no quorum position is known. SettleMark becomes the
-//	              range's settle mark if the voters changed. A repair whose replica is removed fails. A learner that an active
-//	              repair brought takes the preferred place of the node that it replaces
+//	              range's settle mark if the voters changed. A repair whose replica is removed fails, one that has nothing left
+//	              to do is cancelled. A learner that an active repair brought takes the preferred place of the node that it
+//	              replaces
 //	refused       CodeUnknownRange; CodeStaleEpoch; CodeNotStarted; CodeStaleConfig; CodeUnknownReplica;
 //	              CodeNotSettled; CodeLostFirst; CodeRemovesLeader; CodeNoMajority; CodeReplicaLost;
-//	              CodeUnknownNode; CodeNodeGone; CodeConflict (a replica is there already, or has another role); CodeLimit
+//	              CodeUnknownNode; CodeNodeGone; CodeConflict (a replica is there already, or has another role; the
+//	              learner to be removed is an active repair's, and not lost); CodeLimit
 //	a repeat      is refused with CodeStaleConfig
 type ChangeReplicas struct {
 	Range  vtop.Range
@@ -118,7 +120,7 @@ func (c *ChangeReplicas) apply(t *tx) Outcome {
 	case RemoveVoter:
 		refusal = c.removeVoter(t, r)
 	case RemoveLearner:
-		refusal = c.remove(t, r, Learner)
+		refusal = c.removeLearner(t, r)
 	}
 	if refusal != nil {
 		return Outcome{Refusal: refusal}
@@ -129,7 +131,9 @@ func (c *ChangeReplicas) apply(t *tx) Outcome {
 		r.SettleMark = c.SettleMark
 	}
 	t.putRange(r)
-	out.ConfigVersion = r.ConfigVersion
+	if now, ok := t.s.Range(r.ID); ok { // a job that ended with it may have taken its learner along
+		out.ConfigVersion = now.ConfigVersion
+	}
 	return out
 }
 
@@ -169,7 +173,7 @@ func (c *ChangeReplicas) promote(t *tx, r *Range) *Refusal {
 	if job, ok := t.s.ActiveRepair(r.ID, r.Replicas[i].Node); ok && job.Replica == c.ReplicaID {
 		r.preferInstead(job.Replace, job.Destination)
 	}
-	r.prefer(r.Replicas[i].Node)
+	r.prefer(r.Replicas[i].Node, t.comesTo(r.ID))
 	return nil
 }
 
@@ -195,6 +199,16 @@ func (c *ChangeReplicas) removeVoter(t *tx, r *Range) *Refusal {
 		return refusef(CodeNoMajority, "without replica %d only %d of %d voters of %s can vote", c.ReplicaID, able, len(voters), t.s.RangeName(r.ID))
 	}
 	return nil
+}
+
+// removeLearner takes no learner from a job that works for it: who wants that cancels the job.
+func (c *ChangeReplicas) removeLearner(t *tx, r *Range) *Refusal {
+	if rep, ok := r.Replica(c.ReplicaID); ok && rep.Lost == "" {
+		if job, ok := t.s.ActiveRepair(r.ID, rep.Node); ok && job.Replica == rep.ID {
+			return refusef(CodeConflict, "learner %d of %s on %q is of repair %d, which is %s: cancel that", rep.ID, t.s.RangeName(r.ID), rep.Node, job.ID, job.Step)
+		}
+	}
+	return c.remove(t, r, Learner)
 }
 
 func (c *ChangeReplicas) remove(t *tx, r *Range, role Role) *Refusal {
@@ -244,17 +258,30 @@ func (r *Range) preferInstead(old, node vtop.NodeName) {
 	r.Preferred[i] = node
 }
 
-// prefer gives a new voter's node a place in the preferred order: that of a node that has no replica any more, or the last.
-func (r *Range) prefer(node vtop.NodeName) {
-	if slices.Contains(r.Preferred, node) {
-		return
+// comesTo reports of a node whether an active repair brings it a replica of the range.
+func (t *tx) comesTo(id vtop.Range) func(vtop.NodeName) bool {
+	return func(node vtop.NodeName) bool {
+		job, ok := t.s.ActiveRepair(id, node)
+		return ok && !job.Holes
 	}
-	r.Preferred = slices.Clone(r.Preferred)
+}
+
+// prefer gives a new voter's node a place in the preferred order: a free one, or the last.
+func (r *Range) prefer(node vtop.NodeName, comes func(vtop.NodeName) bool) {
+	if !slices.Contains(r.Preferred, node) && !r.preferWhereFree(node, comes) {
+		r.Preferred = append(slices.Clone(r.Preferred), node)
+	}
+}
+
+// preferWhereFree gives a node the first preferred place of one that has no replica any more and to which none comes; false if there
+// is none.
+func (r *Range) preferWhereFree(node vtop.NodeName, comes func(vtop.NodeName) bool) bool {
 	for i, n := range r.Preferred {
-		if !slices.ContainsFunc(r.Replicas, func(rep Replica) bool { return rep.Node == n }) {
+		if !comes(n) && !slices.ContainsFunc(r.Replicas, func(rep Replica) bool { return rep.Node == n }) {
+			r.Preferred = slices.Clone(r.Preferred)
 			r.Preferred[i] = node
-			return
+			return true
 		}
 	}
-	r.Preferred = append(r.Preferred, node)
+	return false
 }

@@ -16,7 +16,8 @@ import (
 //	precondition  per item: the range exists; the nodes are registered and not gone; each has a replica that is not lost, or an
 //	              active repair brings one there
 //	effect        per item: the range's order of preference. No replica changes here: the leader removes voters on other nodes
-//	              once every node that is preferred has one that can vote, and the lease goes to the first in the order
+//	              once every node that is preferred has one that can vote, and the lease goes to the first in the order. A repair
+//	              that has nothing left to do is cancelled
 //	refused       per item: CodeUnknownRange; CodeUnknownNode; CodeNodeGone; CodeConflict (a node without a replica)
 //	a repeat      changes nothing
 type SetPreferred struct {
@@ -87,5 +88,6 @@ func (e Preference) apply(t *tx) *Refusal {
 	r := old.clone()
 	r.Preferred = slices.Clone(e.Nodes)
 	t.putRange(r)
+	t.endNeedless(r)
 	return nil
 }

@@ -13,12 +13,12 @@ import (
 //	proposed by   any node for an operator; the Raft leader to heal, drain and replace
 //	precondition  per item: the range exists, Config is 0 or its configuration version; the destination is registered, not gone,
 //	              and not draining unless only holes are filled; another node's replica of the range can vote; the
-//	              destination's own is not whole, or with Holes it is a voter; Replace has a voter of the range, and no other
-//	              active job replaces it; Sources are registered; healing is not paused, for OriginHeal
+//	              destination's own is not whole, or with Holes it is a voter; Replace has a voter of the range, is the destination where that has a
+//	              lost one, and no other active job replaces it; Sources are registered; healing is not paused, for OriginHeal
 //	effect        per item: a job, queued; its id is the item's Repair. If an active job of that range and destination is
 //	              there already, it is the one meant, whatever else the item asks for: Existing
-//	refused       per item: CodeUnknownRange; CodeStaleConfig; CodeUnknownNode; CodeNodeGone; CodeConflict (draining; replaced by another
-//	              job; paused); CodeUnknownReplica (nothing to replace, no voter that could have holes); CodeWhole (nothing to repair);
+//	refused       per item: CodeUnknownRange; CodeStaleConfig; CodeUnknownNode; CodeNodeGone; CodeConflict (draining; the destination's own lost
+//	              voter first; replaced by another job; paused); CodeUnknownReplica (nothing to replace, no voter that could have holes); CodeWhole (nothing to repair);
 //	              CodeNoSource (nothing to repair from); CodeLimit (MaxActiveRepairs)
 //	a repeat      changes nothing and gives the same ids while the jobs are active
 type SubmitRepairs struct {
@@ -136,6 +136,12 @@ func (q RepairRequest) replaces(t *tx, r *Range, name string) *Refusal {
 	}
 	if !found {
 		return refusef(CodeUnknownReplica, "node %q has no voter of %s that could be replaced", q.Replace, name)
+	}
+	for _, rep := range r.Voters() {
+		if rep.Node == q.Destination && rep.Lost != "" && q.Replace != q.Destination {
+			return refusef(CodeConflict, "node %q has lost its own voter %d of %s (%s): a replica there takes the place of that one, and not of the one on %q: "+
+				"repair it without replacing another, then move the one on %q to a node that has none", q.Destination, rep.ID, name, rep.Lost, q.Replace, q.Replace)
+		}
 	}
 	for job := range t.s.ActiveRepairs(r.ID) {
 		if job.Replace == q.Replace {

@@ -17,7 +17,7 @@ import (
 //	              a replica that is a voter in this state (I12)
 //	effect        per item: Progress replaces the job's; the step version rises if the step is another, the attempts if it
 //	              went back. A job that ends keeps neither rate, nor sources, nor Waiting; when it failed, its learner goes
-//	              (the configuration version rises)
+//	              (the configuration version rises). One that has nothing left to do, now that its replica is known, is cancelled
 //	refused       CodeUnknownNode; CodeStaleIncarnation; per item: CodeUnknownRepair; CodeRepairEnded (stop working on it);
 //	              CodeStaleStep; CodeConflict (another destination, a step back); CodeUnknownReplica; CodeReplicaLost; CodeNotVoter;
 //	              CodeLimit (MaxRepairAttempts)
@@ -133,6 +133,11 @@ func (c *UpdateRepairs) update(t *tx, old *RepairJob, u RepairUpdate) *Refusal {
 		job.Attempts++
 	}
 	t.putRepair(job)
+	if job.Replica != old.Replica {
+		if r, ok := t.s.Range(job.Range); ok {
+			t.endNeedless(r)
+		}
+	}
 	return nil
 }
 

@@ -21,9 +21,6 @@ func TestRepairs_EndWithWhatTheyWorkFor(t *testing.T) {
 	}{
 		"the topic is deleted":       {func(w *world, _ vtop.ReplicaID) { w.ok(&DeleteTopic{ID: uuid(1)}) }, RepairCancelled, "deleted"},
 		"the destination is removed": {func(w *world, _ vtop.ReplicaID) { w.ok(&RemoveNode{Name: "n4"}) }, RepairFailed, "removed from the cluster"},
-		"the leader drops the learner": {func(w *world, learner vtop.ReplicaID) {
-			w.ok(w.changeOf(RemoveLearner, "", learner))
-		}, RepairFailed, "removed from the range"},
 		"the range is recovered from another": {func(w *world, _ vtop.ReplicaID) {
 			w.ok(w.recoverOf("n3", 0, 0))
 		}, RepairFailed, "removed from the range"},

@@ -141,7 +141,7 @@ func (t *tx) dropLearner(id vtop.Range, replica vtop.ReplicaID) {
 }
 
 // repairsFollow looks at the jobs of a range whose replicas have changed: one whose replica may have forgotten begins anew, one whose
-// replica was taken away fails.
+// replica was taken away fails, one that has nothing left to do is cancelled.
 func (t *tx) repairsFollow(r *Range) {
 	for _, old := range slices.Collect(t.s.ActiveRepairs(r.ID)) {
 		if old.Replica == 0 {
@@ -166,6 +166,7 @@ func (t *tx) repairsFollow(r *Range) {
 		job.Cause = clip(job.Cause)
 		t.endRepair(job, RepairFailed)
 	}
+	t.endNeedless(r)
 }
 
 // beginAnew sends a job that is being made back to its beginning: what it had brought was on a replica that is lost.
