@@ -170,10 +170,11 @@ func (c *ChangeReplicas) promote(t *tx, r *Range) *Refusal {
 		return refusal
 	}
 	r.Replicas[i].Role = Voter
-	if job, ok := t.s.ActiveRepair(r.ID, r.Replicas[i].Node); ok && job.Replica == c.ReplicaID {
+	job, ok := t.s.ActiveRepair(r.ID, r.Replicas[i].Node)
+	if ok = ok && job.Replica == c.ReplicaID; ok {
 		r.preferInstead(job.Replace, job.Destination)
 	}
-	r.prefer(r.Replicas[i].Node, t.comesTo(r.ID))
+	r.prefer(r.Replicas[i].Node, t.holdsPlace(r, ok && job.Origin == OriginHeal && job.Replace == ""))
 	return nil
 }
 
@@ -258,26 +259,28 @@ func (r *Range) preferInstead(old, node vtop.NodeName) {
 	r.Preferred[i] = node
 }
 
-// comesTo reports of a node whether an active repair brings it a replica of the range.
-func (t *tx) comesTo(id vtop.Range) func(vtop.NodeName) bool {
+// holdsPlace reports of a node whether it keeps its preferred place: it has a replica, or an active repair brings it one. A learner
+// that no repair brings does not count where the newcomer was asked for because it does not come.
+func (t *tx) holdsPlace(r *Range, votersOnly bool) func(vtop.NodeName) bool {
 	return func(node vtop.NodeName) bool {
-		job, ok := t.s.ActiveRepair(id, node)
-		return ok && !job.Holes
+		if job, ok := t.s.ActiveRepair(r.ID, node); ok && !job.Holes {
+			return true
+		}
+		return slices.ContainsFunc(r.Replicas, func(rep Replica) bool { return rep.Node == node && (rep.Role == Voter || !votersOnly) })
 	}
 }
 
-// prefer gives a new voter's node a place in the preferred order: a free one, or the last.
-func (r *Range) prefer(node vtop.NodeName, comes func(vtop.NodeName) bool) {
-	if !slices.Contains(r.Preferred, node) && !r.preferWhereFree(node, comes) {
+// prefer gives a new voter's node a place in the preferred order: one that nobody holds, or the last.
+func (r *Range) prefer(node vtop.NodeName, holds func(vtop.NodeName) bool) {
+	if !slices.Contains(r.Preferred, node) && !r.preferWhereFree(node, holds) {
 		r.Preferred = append(slices.Clone(r.Preferred), node)
 	}
 }
 
-// preferWhereFree gives a node the first preferred place of one that has no replica any more and to which none comes; false if there
-// is none.
-func (r *Range) preferWhereFree(node vtop.NodeName, comes func(vtop.NodeName) bool) bool {
+// preferWhereFree gives a node the first preferred place that nobody holds; false if there is none.
+func (r *Range) preferWhereFree(node vtop.NodeName, holds func(vtop.NodeName) bool) bool {
 	for i, n := range r.Preferred {
-		if !comes(n) && !slices.ContainsFunc(r.Replicas, func(rep Replica) bool { return rep.Node == n }) {
+		if !holds(n) {
 			r.Preferred = slices.Clone(r.Preferred)
 			r.Preferred[i] = node
 			return true

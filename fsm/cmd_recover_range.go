@@ -136,7 +136,7 @@ func (c *RecoverRange) keepOne(t *tx, r *Range) {
 	}
 	kept.Role = Voter
 	r.Replicas = []Replica{kept}
-	r.prefer(kept.Node, t.comesTo(r.ID))
+	r.prefer(kept.Node, t.holdsPlace(r, false))
 }
 
 // cutCatalogue forgets the catalogue entries of a range that end above end, and returns where the first of them began; beyond

@@ -27,7 +27,7 @@ func (t *tx) endNeedless(r *Range) {
 		if why == "" {
 			continue
 		}
-		if stays := now.clone(); now.replacedStays(old) && !slices.Contains(now.Preferred, old.Replace) && stays.preferWhereFree(old.Replace, t.comesTo(r.ID)) {
+		if stays := now.clone(); now.replacedStays(old) && !slices.Contains(now.Preferred, old.Replace) && stays.preferWhereFree(old.Replace, t.holdsPlace(now, false)) {
 			t.putRange(stays)
 		}
 		job := old.clone()

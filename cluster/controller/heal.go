@@ -212,10 +212,10 @@ func (h *healer) broken(r *fsm.Range, q *fsm.RepairRequest) bool {
 		why, missed := h.missed(rep.Node)
 		_, replaced := r.On(rep.Node)
 		switch {
-		case rep.Lost != "" && replaced: // a learner is on its way there
-		case missed:
+		case missed: // a learner that is on its way there waits for it, too
 			q.Replace, q.Reason = rep.Node, why
 			return true
+		case rep.Lost != "" && replaced: // a learner is on its way there
 		case rep.Lost != "" && known && n.State == fsm.NodeActive && h.lives(n):
 			if r.CatalogueEnd <= r.LogStart {
 				continue // nothing is sealed: the leader rebuilds it from its log
@@ -229,8 +229,13 @@ func (h *healer) broken(r *fsm.Range, q *fsm.RepairRequest) bool {
 
 // tooFew finds a range that has fewer voters than it was made with: one was removed, and what was to take its place did not come.
 func (h *healer) tooFew(r *fsm.Range, q *fsm.RepairRequest) bool {
-	if len(r.Voters()) >= len(r.Preferred) || len(r.Learners()) > 0 {
+	if len(r.Voters()) >= len(r.Preferred) {
 		return false
+	}
+	for _, rep := range r.Learners() {
+		if _, missed := h.missed(rep.Node); !missed {
+			return false // it takes the place
+		}
 	}
 	q.Reason = fmt.Sprintf("%d voters of %d", len(r.Voters()), len(r.Preferred))
 	return true
@@ -326,8 +331,8 @@ func (h *healer) handOver(ctx context.Context) {
 		if !ok || r.Lease.Holder == "" || r.Lease.Holder != job.Replace || !r.Started {
 			continue
 		}
-		if n, ok := h.state.Node(job.Destination); !ok || n.State != fsm.NodeActive || !h.lives(n) {
-			continue
+		if n, ok := h.state.Node(job.Destination); !ok || n.State == fsm.NodeGone || !h.lives(n) {
+			continue // one that is drained by now is enough: the lease goes to any voter that is fit
 		}
 		old, votes := r.VoterOn(job.Replace)
 		if rep, ok := r.Replica(job.Replica); !ok || !rep.CanVote() || !votes || old.ID >= job.Replica {

@@ -26,7 +26,7 @@ type Member struct {
 type Plan struct {
 	// Self is the leader's replica: never removed by itself. A leader that is to leave hands over its lease first.
 	Self vtop.ReplicaID
-	// Voters and Learners, each sorted by replica id.
+	// Voters are sorted by replica id, Learners in the order in which they are to become voters.
 	Voters, Learners []Member
 	// Want is the number of voters wished for, at least 1.
 	Want int

@@ -50,7 +50,8 @@ type Config struct {
 	// Default 4.
 	OpenSegments int
 	// Patience is how long a job may bring nothing, over all its pauses in this process, before it fails with the reason
-	// for which it last waited. It does not count once the replica is adopted. Default 24 h.
+	// for which it last waited. Once the replica is adopted it does not count while most voters of the range are lost.
+	// Default 24 h.
 	Patience time.Duration
 }
 

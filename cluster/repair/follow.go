@@ -23,10 +23,13 @@ func learnerRequest(r vtop.Range, epoch vtop.Epoch, self vtop.NodeName, job fsm.
 func (t *task) catchingUp(_ context.Context, s scene) turn {
 	log, next, ok := t.replica(s)
 	if !ok {
-		return next
+		return t.outOfPatienceAdopted(s, next)
 	}
 	end, durable, _ := log.Position()
 	moved := end != t.read
+	if moved {
+		t.moved = time.Now()
+	}
 	t.p.LogEnd, t.p.Floor, t.read = end, s.rg.Floor, end
 	rep, _ := s.rg.Replica(t.p.Replica)
 	if rep.CanVote() || durable >= s.rg.Floor && durable >= t.r.cfg.Follows(t.rng).HighWatermark {
@@ -35,7 +38,22 @@ func (t *task) catchingUp(_ context.Context, s scene) turn {
 	if moved {
 		return turn{pause: followPause}
 	}
-	return turn{why: t.whyBehind(s, durable), pause: followPause}
+	return t.outOfPatienceAdopted(s, turn{why: t.whyBehind(s, durable), pause: followPause})
+}
+
+// outOfPatienceAdopted is outOfPatience for a job that has made a learner. While most voters of the range are lost, nobody can become
+// one, and what was received may be all that an operator has left to recover the range from: the job goes on then.
+func (t *task) outOfPatienceAdopted(s scene, next turn) turn {
+	able := 0
+	for _, v := range s.rg.Voters() {
+		if v.CanVote() {
+			able++
+		}
+	}
+	if able <= len(s.rg.Voters())/2 {
+		t.moved = time.Now()
+	}
+	return t.outOfPatience(next)
 }
 
 // replica finds the log of the job's replica on this node.
@@ -76,15 +94,21 @@ func (t *task) promoting(_ context.Context, s scene) turn {
 	}
 	log, next, there := t.replica(s)
 	if !there {
-		return next
+		return t.outOfPatienceAdopted(s, next)
 	}
 	end, durable, _ := log.Position()
 	t.p.LogEnd, t.p.Floor, t.p.Voter = end, s.rg.Floor, ok && rep.CanVote()
+	if end != t.read {
+		t.read = end
+		if durable < s.rg.Floor {
+			t.moved = time.Now()
+		}
+	}
 	if why := t.whyNotVoter(s, rep); why != "" {
-		return turn{why: why, pause: followPause}
+		return t.outOfPatienceAdopted(s, turn{why: why, pause: followPause})
 	}
 	if durable < s.rg.Floor {
-		return turn{why: t.whyBehind(s, durable), pause: followPause}
+		return t.outOfPatienceAdopted(s, turn{why: t.whyBehind(s, durable), pause: followPause})
 	}
 	return t.readBack(s, log)
 }
@@ -104,7 +128,7 @@ func (t *task) whyNotVoter(s scene, rep fsm.Replica) string {
 		return ""
 	}
 	for _, v := range s.rg.Voters() {
-		if v.Node == s.job.Replace && v.ID != rep.ID {
+		if v.Node == s.job.Replace && v.ID < rep.ID { // one that came later is not meant
 			return orElse(noLeader, fmt.Sprintf("replica %d on node %q, which it replaces, has not left the voters yet", v.ID, v.Node))
 		}
 	}

@@ -150,11 +150,11 @@ func (t *task) adopting(ctx context.Context, s scene) turn {
 	// Where nothing is left of the task's first life, leader and sources are asked again: nothing that is staged is
 	// fetched twice.
 	if next, ok := t.receive(ctx, s); !ok {
-		return next
+		return t.outOfPatience(next)
 	}
 	rep, ok := s.rg.On(t.r.cfg.Self)
 	if !ok {
-		return t.askLearner(ctx, s)
+		return t.outOfPatience(t.askLearner(ctx, s))
 	}
 	t.p.Replica = rep.ID
 	if len(t.plan.segments) == 0 {
@@ -165,7 +165,7 @@ func (t *task) adopting(ctx context.Context, s scene) turn {
 		if errors.Is(err, vtop.ErrDamaged) || errors.Is(err, vtop.ErrNotReady) {
 			t.askAgain = true // the leader's word of what comes before does not fit
 		}
-		return t.diskFailed(fmt.Errorf("adoption: %w", err))
+		return t.outOfPatience(t.diskFailed(fmt.Errorf("adoption: %w", err)))
 	}
 	t.log.Info("adopted", "replica", rep.ID, "from", t.plan.segments[0].Base, "end", t.plan.end(), "segments", len(t.plan.segments))
 	t.r.cfg.Wake(t.rng)

@@ -42,7 +42,7 @@ func (t *task) there(s scene) (turn, bool) {
 		t.p.Replica = rep.ID
 		return to(fsm.RepairCatchingUp), true
 	case open:
-		return wait("replica %d on this node is not whole, which the metadata is about to learn: %v", rep.ID, log.Err()), true
+		return t.outOfPatience(wait("replica %d on this node is not whole, which the metadata is about to learn: %v", rep.ID, log.Err())), true
 	}
 	return turn{}, false
 }

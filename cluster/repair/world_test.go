@@ -380,7 +380,7 @@ func (w *world) engine() {
 	}
 	for _, job := range w.jobs() {
 		if rep, votes := rg.VoterOn(w.self); votes && job.Replace != "" && job.Replace != w.self {
-			if old, there := rg.VoterOn(job.Replace); there && old.ID != rep.ID {
+			if old, there := rg.VoterOn(job.Replace); there && old.ID < rep.ID {
 				w.change(fsm.RemoveVoter, old.ID)
 			}
 		}

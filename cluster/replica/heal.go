@@ -164,6 +164,10 @@ func (e *Engine) nextVoterChange(st *fsm.State, rg *fsm.Range, ld *leadership, o
 	if !wrong && len(plan.Learners) == 0 {
 		return healStep{}, false
 	}
+	if id := leftOver(st, rg, plan); id != 0 && !wrong {
+		return healStep{fsm.RemoveLearner, id}, true
+	}
+	jobsFirst(plan.Learners, orders)
 	if len(plan.Voters) >= plan.Want && len(plan.Learners) > 0 && (selfLeaves || !wrong && added(plan.Learners, orders)) {
 		// A leader never removes itself: its successor votes beside it first, and may then lead. And a replica that was asked for
 		// in addition, in nobody's place, makes the set larger.
@@ -187,6 +191,34 @@ func (e *Engine) nextVoterChange(st *fsm.State, rg *fsm.Range, ld *leadership, o
 		return healStep{fsm.PromoteLearner, next.Replica}, true
 	}
 	return healStep{fsm.RemoveVoter, next.Replica}, majorityLives(plan.Voters, next.Replica, live)
+}
+
+// leftOver finds a learner of a range with as many voters as wished that no active job works for and whose node is not wanted by name:
+// where a job's replica took the place that it was made for, nobody would ever make it a voter, and it would be fed for ever.
+func leftOver(st *fsm.State, rg *fsm.Range, plan protocol.Plan) vtop.ReplicaID {
+	if len(plan.Voters) < plan.Want {
+		return 0
+	}
+	for _, m := range plan.Learners {
+		rep, _ := rg.Replica(m.Replica)
+		job, made := st.ActiveRepair(rg.ID, rep.Node)
+		if (!made || job.Holes) && !wantsOneOf(rg, []protocol.Member{m}) {
+			return m.Replica
+		}
+	}
+	return 0
+}
+
+// jobsFirst puts the learners of jobs before those that are there by healing alone: a place that is free is the one that a job was
+// asked for.
+func jobsFirst(learners []protocol.Member, orders []order) {
+	of := func(m protocol.Member) int {
+		if slices.ContainsFunc(orders, func(o order) bool { return o.replica == m.Replica }) {
+			return 0
+		}
+		return 1
+	}
+	slices.SortStableFunc(learners, func(a, b protocol.Member) int { return of(a) - of(b) })
 }
 
 // added reports whether one of the learners was asked for in addition to the voters.
