@@ -31,8 +31,9 @@ func (n *Node) startLiveness() {
 
 func (n *Node) startSender() *liveness.Sender {
 	return liveness.StartSender(liveness.SenderConfig{
-		Interval: beatInterval,
-		Voters:   n.otherVoters,
+		Interval:   beatInterval,
+		AckTimeout: 2 * n.cfg.NodeTimeout,
+		Voters:     n.otherVoters,
 		Dial: func(ctx context.Context, to transport.Target) (*transport.Stream, error) {
 			ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 			defer cancel()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -18,6 +19,9 @@ import (
 type SenderConfig struct {
 	// Interval lies between two beats.
 	Interval time.Duration
+	// AckTimeout is how long streams are kept while no voter acknowledges a beat as the leader; then all are dialed anew. 0 keeps
+	// them until TCP gives up, which may take a quarter of an hour.
+	AckTimeout time.Duration
 	// Voters are the present Raft voters but for this node.
 	Voters func() []transport.Target
 	// Dial opens a heartbeat stream.
@@ -38,6 +42,9 @@ type Sender struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
+
+	// acked is when a beat was acknowledged last, on any stream, by Clock.
+	acked atomic.Int64
 
 	mu    sync.Mutex
 	links map[vtop.NodeName]*link
@@ -181,10 +188,23 @@ func (s *Sender) beat(ctx context.Context, l *link) error {
 	return err
 }
 
+// errSilent ends a stream on which nothing comes though it stays up.
+var errSilent = errors.New("no voter acknowledges beats")
+
+// silent reports whether a stream has had its time, and no voter has acknowledged a beat within it. Only the leader acknowledges: of one
+// stream alone nothing can be said, but without any acknowledgement the one to the leader is among those that are stuck.
+func (s *Sender) silent(opened time.Duration) bool {
+	return s.cfg.AckTimeout > 0 && s.cfg.Clock()-max(opened, time.Duration(s.acked.Load())) > s.cfg.AckTimeout
+}
+
 func (s *Sender) send(ctx context.Context, stream *transport.Stream, l *link, ring *sentRing, received chan error) error {
 	ticker := time.NewTicker(s.cfg.Interval)
 	defer ticker.Stop()
+	opened := s.cfg.Clock()
 	for seq := uint64(1); ; seq++ {
+		if s.silent(opened) {
+			return errSilent
+		}
 		beat := s.cfg.Beat()
 		now := s.cfg.Clock()
 		beat.Seq, beat.SentNs = seq, int64(now)
@@ -219,6 +239,7 @@ func (s *Sender) receive(stream *transport.Stream, ring *sentRing) error {
 		if !ok || !ack.GetLeader() || !ack.GetQuorumVerified() {
 			continue
 		}
+		s.acked.Store(int64(s.cfg.Clock()))
 		if at, ok := ring.get(ack.GetSeq()); ok {
 			s.cfg.Extend(at)
 		}

@@ -239,7 +239,11 @@ func (l *life) restore() {
 	}
 }
 
-// missing says what is not whole: a range without a leader, a replica that is lost, learning or behind; empty if nothing is.
+// wished is how many voters a range is to have: three from the beginning, and one more with each job in nobody's place.
+func wished(rg *fsm.Range) int { return max(3, len(rg.Preferred)) }
+
+// missing says what is not whole: a range without a leader, a replica that is lost, learning or behind, a job that has not ended; empty
+// if nothing is.
 func (l *life) missing() string {
 	st := l.ledger.now()
 	for i := range l.plan.ranges {
@@ -247,8 +251,11 @@ func (l *life) missing() string {
 		if !ok || !rg.Started {
 			return fmt.Sprintf("range %d has no leader", i)
 		}
-		if voters := len(rg.Voters()); voters != 3 || len(rg.Replicas) != 3 {
-			return fmt.Sprintf("range %d has %d voters of %d replicas", i, voters, len(rg.Replicas))
+		if voters := len(rg.Voters()); voters != wished(rg) || len(rg.Replicas) != voters {
+			return fmt.Sprintf("range %d has %d voters of %d replicas, %v are preferred", i, voters, len(rg.Replicas), rg.Preferred)
+		}
+		for job := range st.ActiveRepairs(rg.ID) {
+			return fmt.Sprintf("repair %d of range %d to %s for %q has not ended: it is %s, %s", job.ID, i, job.Destination, job.Replace, job.Step, job.Waiting)
 		}
 		leader := l.process(rg.Lease.Holder)
 		if leader == nil || leader.id.Incarnation != rg.Lease.Incarnation || leader.store.Get(rg.ID) == nil {

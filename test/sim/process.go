@@ -195,7 +195,7 @@ func (p *process) join(ctx context.Context) {
 	p.runner.Store(runner)
 	p.mux.HandleStream(transport.Replication, engine.ServeStream)
 	p.sender.Store(liveness.StartSender(liveness.SenderConfig{
-		Interval: beatInterval, Voters: p.others, Beat: p.beat, Extend: p.extend, Gone: func(vtop.NodeName) {},
+		Interval: beatInterval, AckTimeout: 2 * nodeTimeout, Voters: p.others, Beat: p.beat, Extend: p.extend, Gone: func(vtop.NodeName) {},
 		Clock: p.host.life.clock, Log: p.log,
 		Dial: func(ctx context.Context, to transport.Target) (*transport.Stream, error) {
 			ctx, cancel := context.WithTimeout(ctx, time.Second)

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/vtop-log/vtop"
@@ -213,7 +212,7 @@ func (l *life) lossy() string {
 				return fmt.Sprintf("replica %d of range %d", rep.ID, i)
 			}
 		}
-		if len(rg.Replicas) != 3 {
+		if len(rg.Replicas) != wished(rg) {
 			return fmt.Sprintf("range %d has %d replicas", i, len(rg.Replicas))
 		}
 	}
@@ -239,25 +238,19 @@ func (l *life) admit(ctx context.Context) {
 	}
 }
 
-// repair asks for a job: of the replica that a host has lost, or, while nothing is lost, of one on a host that has none, in another's
-// place.
+// repair asks for a job, whether it makes sense or not: to any host, in nobody's place, in its own or in that of another host, from
+// which it takes nothing while something is lost. What is accepted has to end.
 func (l *life) repair(ctx context.Context, e event) {
 	p := l.hosts[e.other].running()
 	rg, ok := l.ledger.now().Range(l.r(e.n % l.plan.ranges))
 	if p == nil || !ok {
 		return
 	}
-	q := fsm.RepairRequest{Range: rg.ID, Destination: l.hosts[e.host].name, Origin: fsm.OriginOperator, Reason: "by the plan", SealTail: e.n%2 == 0}
-	_, here := rg.On(q.Destination)
-	lost := slices.ContainsFunc(rg.Replicas, func(rep fsm.Replica) bool { return rep.Node == q.Destination && rep.Lost != "" })
-	switch {
-	case here:
-	case lost:
-		q.Replace = q.Destination
-	case l.lossy() == "":
-		q.Replace = rg.Voters()[e.n%len(rg.Voters())].Node
-	default:
-		return
+	q := fsm.RepairRequest{
+		Range: rg.ID, Destination: l.hosts[e.host].name, Origin: fsm.OriginOperator + fsm.RepairOrigin(e.n/2%4), Reason: "by the plan", SealTail: e.n%2 == 0,
+	}
+	if i := e.n % (len(l.hosts) + 1); i < len(l.hosts) {
+		q.Replace = l.hosts[i].name
 	}
 	l.faults.Go(func() {
 		ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
