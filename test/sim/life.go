@@ -58,7 +58,12 @@ type Result struct {
 
 // Live runs one life and returns what it found. It is to be called in a bubble of testing/synctest.
 func Live(seed uint64) Result {
-	l := &life{seed: seed, plan: newPlan(seed), began: time.Now(), net: newNetwork(seed), ids: rngOf(seed, "ids"), log: hclog.NewNullLogger()}
+	l := newLife(seed, newPlan(seed))
+	return l.tell(l.adventures)
+}
+
+func newLife(seed uint64, p *plan) *life {
+	l := &life{seed: seed, plan: p, began: time.Now(), net: newNetwork(seed), ids: rngOf(seed, "ids"), log: hclog.NewNullLogger()}
 	if level := os.Getenv("VTOP_TEST_LOG"); level != "" {
 		l.log = hclog.New(&hclog.LoggerOptions{Level: hclog.LevelFromString(level), Output: os.Stderr})
 	}
@@ -67,9 +72,14 @@ func Live(seed uint64) Result {
 	for i := range l.plan.hosts {
 		l.hosts = append(l.hosts, newHost(l, vtop.NodeName(fmt.Sprintf("h%d", i))))
 	}
-	l.run()
+	return l
+}
+
+// tell runs the life, with a story for what happens in it.
+func (l *life) tell(story func(context.Context)) Result {
+	l.run(story)
 	return Result{
-		Seed: seed, Failures: l.oracle.failed(), Hash: l.trace.hash(), Events: l.trace.count, Took: time.Since(l.began),
+		Seed: l.seed, Failures: l.oracle.failed(), Hash: l.trace.hash(), Events: l.trace.count, Took: time.Since(l.began),
 		Tail: l.trace.tail(traceLines), counts: l.oracle.counts,
 	}
 }
@@ -97,14 +107,14 @@ func (l *life) process(name vtop.NodeName) *process {
 
 func (l *life) r(i int) vtop.Range { return vtop.Range{Topic: l.topic, Index: int32(i)} }
 
-func (l *life) run() {
+func (l *life) run(story func(context.Context)) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var background sync.WaitGroup
 	background.Go(func() { every(ctx, electionLook, l.ledger.elect) })
 	background.Go(func() { every(ctx, time.Second, func() { l.admit(ctx) }) })
 	l.birth(ctx)
 	if len(l.oracle.failed()) == 0 {
-		l.adventures(ctx)
+		story(ctx)
 	}
 	for _, h := range l.hosts {
 		h.kill(false)
@@ -122,7 +132,7 @@ func (l *life) birth(ctx context.Context) {
 	topic := &fsm.CreateTopic{ID: l.topic, Name: "events", Config: l.plan.config}
 	for i := range l.plan.ranges {
 		var on []vtop.NodeName
-		for k := range 3 {
+		for k := range l.plan.replicas {
 			on = append(on, l.hosts[(i+k)%len(l.hosts)].name)
 		}
 		topic.Ranges = append(topic.Ranges, on)

@@ -9,6 +9,7 @@ import (
 // plan is what a seed decides before a life begins: how large it is, and when which fault comes.
 type plan struct {
 	hosts, ranges int
+	replicas      int   // of each range, in the beginning
 	zeros         int64 // step in which tails are zeroed ahead; negative: never
 	gather        int   // see storage.Options.GatherSyncs
 	config        map[string]string
@@ -63,7 +64,7 @@ func (k kind) String() string { return kindNames[k] }
 // newPlan draws the plan of a seed.
 func newPlan(seed uint64) *plan {
 	rng := rngOf(seed, "plan")
-	p := &plan{hosts: 3, ranges: 1 + rng.IntN(2), zeros: [...]int64{-1, 4096}[rng.IntN(2)], readers: 1, config: map[string]string{}}
+	p := &plan{hosts: 3, replicas: 3, ranges: 1 + rng.IntN(2), zeros: [...]int64{-1, 4096}[rng.IntN(2)], readers: 1, config: map[string]string{}}
 	if rng.IntN(4) == 0 {
 		p.hosts = 4 + rng.IntN(2)
 	}
