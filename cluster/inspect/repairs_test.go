@@ -147,7 +147,13 @@ func TestSubmitRepairs_Refusals(t *testing.T) {
 	w.apply(&fsm.UpdateNode{Name: "n4", State: fsm.NodeDraining})
 	wantRefusal(t, ask(repairOf("n4")), adminapi.CodeConflict)
 	w.apply(&fsm.UpdateNode{Name: "n4", State: fsm.NodeActive})
-	for _, n := range []vtop.NodeName{"n1", "n2", "n3"} {
+	w.lose("n3")
+	req = repairOf("n3")
+	req.Replaces = "n2" // n3's own has to be replaced first
+	if err := ask(req); codeOf(err) != adminapi.CodeConflict || !strings.Contains(err.Error(), "has lost its own voter") {
+		t.Fatalf("refused with %v", err)
+	}
+	for _, n := range []vtop.NodeName{"n1", "n2"} {
 		w.lose(n)
 	}
 	wantRefusal(t, ask(repairOf("n4")), adminapi.CodeNoSource)
