@@ -7,7 +7,7 @@
 #   make repair-test   the same for seal, repair, drain and healing
 #   make chaos         every fault once on a working cluster, from a seed (SEED=…, FAULTS=a,b); see docs/chaos.md
 #   make chaos-long    one cluster after the other, SEED=… MINUTES=… (default 60)
-#   make clients       real Kafka clients in six languages; writes docs/clients.md (PARTS="vtop tools" leaves out the rest)
+#   make clients       real Kafka clients in six languages; writes docs/clients.md (PARTS="vtop tools franz kfake", the default; apache is one more)
 #   make sim           the whole cluster on virtual time, LIVES (1000) lives from SEED (1) on; make sim SEED=… LIVES=1 repeats one (docs/testing.md)
 #   make sim-mutants   plants mistakes and wants the simulation to find each
 #   make fuzz          every decoder, FUZZTIME each (default 60s)

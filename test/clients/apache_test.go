@@ -40,7 +40,7 @@ func TestClients_Apache(t *testing.T) {
 	if err := a.ready(3); err != nil {
 		t.Fatal(err)
 	}
-	matrix(t, "apache", func(*testing.T) target { return a })
+	matrix(t, "apache", []target{a}, func(_ *testing.T, lane target) target { return lane })
 }
 
 type apache struct {

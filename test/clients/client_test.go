@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os/exec"
 	"path/filepath"
+	"sync"
 )
 
 // client is one row of the table.
@@ -17,6 +18,14 @@ type client struct {
 	madeByProducing bool
 	argv, env       []string
 	version         string
+	once            sync.Once
+	missing         error // of prepare
+}
+
+// prepared prepares the client once, and says why it can't run.
+func (c *client) prepared() error {
+	c.once.Do(func() { c.missing = c.prepare(c) })
+	return c.missing
 }
 
 // allClients are the rows, in the order of the table.

@@ -12,7 +12,7 @@ import (
 // The same scenarios against franz-go's fake broker, in this process; a new one for each, since one that lost a node
 // may be without a controller for ever.
 func TestClients_Kfake(t *testing.T) {
-	matrix(t, "kfake", func(t *testing.T) target {
+	matrix(t, "kfake", make([]target, lanes), func(t *testing.T, _ target) target {
 		c, err := kfake.NewCluster(kfake.NumBrokers(3), kfake.AllowAutoTopicCreation(), kfake.DefaultNumPartitions(1))
 		if err != nil {
 			t.Fatal(err)

@@ -62,6 +62,17 @@ func cached(name string, pins []string, fill func(dir string) error) (string, er
 	return dir, os.Rename(part, dir)
 }
 
+// fetch is tool for what comes over the network: tried three times.
+func fetch(dir, name string, args ...string) error {
+	var err error
+	for range 3 {
+		if err = tool(dir, name, args...); err == nil {
+			return nil
+		}
+	}
+	return err
+}
+
 // tool runs a command for at most ten minutes, in dir.
 func tool(dir, name string, args ...string) error {
 	path, err := exec.LookPath(name)
@@ -97,13 +108,13 @@ var goPrograms = sync.OnceValues(func() (string, error) {
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return "", err
 	}
-	return dir, tool(programs("go"), "go", "build", "-o", dir+"/", "./...")
+	return dir, fetch(programs("go"), "go", "build", "-o", dir+"/", "./...")
 })
 
 var pythonPackages = sync.OnceValues(func() (string, error) {
 	pin := programs("python", "requirements.txt")
 	return cached("python", []string{pin}, func(dir string) error {
-		return tool(dir, "python3", "-m", "pip", "install", "-q", "--target", dir, "-r", pin)
+		return fetch(dir, "python3", "-m", "pip", "install", "-q", "--target", dir, "-r", pin)
 	})
 })
 
@@ -119,7 +130,7 @@ var nodeModules = sync.OnceValues(func() (string, error) {
 				return err
 			}
 		}
-		return tool(dir, "npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts")
+		return fetch(dir, "npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts")
 	})
 	return filepath.Join(dir, "node_modules"), err
 })
@@ -131,7 +142,7 @@ var kafkaJars = sync.OnceValues(func() (string, error) {
 		return "", errors.New("java is not installed")
 	}
 	return cached("jars", []string{pin}, func(dir string) error {
-		return tool(programs("java"), "mvn", "-B", "-q", "dependency:copy-dependencies", "-DoutputDirectory="+dir)
+		return fetch(programs("java"), "mvn", "-B", "-q", "dependency:copy-dependencies", "-DoutputDirectory="+dir)
 	})
 })
 

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 )
 
@@ -43,17 +44,13 @@ func (r *results) add(c *client, f feature, o outcome, detail string) {
 	r.cells = append(r.cells, result{c.name, c.version, f.name, o, detail})
 }
 
-// known gives the reason for a failure that is known and explained; empty if there is none.
-func (r *results) known(c *client, f feature) string {
-	return knownFailures[r.server+"/"+c.name+"/"+f.name]
-}
-
 // keep writes the results to VTOP_CLIENTS_OUT, a directory, if it is set and the run was whole.
 func (r *results) keep(whole bool) error {
 	dir := os.Getenv("VTOP_CLIENTS_OUT")
 	if dir == "" || !whole {
 		return nil
 	}
+	slices.SortStableFunc(r.cells, func(a, b result) int { return placeOf(a) - placeOf(b) })
 	b, err := json.MarshalIndent(r.cells, "", " ")
 	if err != nil {
 		return err
@@ -64,5 +61,13 @@ func (r *results) keep(whole bool) error {
 	return os.WriteFile(filepath.Join(dir, r.server+".json"), append(b, '\n'), 0o600)
 }
 
-// knownFailures are cells, server/client/feature, that fail for a reason that is no fault of the server.
-var knownFailures = map[string]string{}
+// placeOf is where a cell stands in the table; cells that stand in none keep their order.
+func placeOf(r result) int {
+	features := allFeatures()
+	c := slices.IndexFunc(allClients(), func(c *client) bool { return c.name == r.Client })
+	f := slices.IndexFunc(features, func(f feature) bool { return f.name == r.Feature })
+	if f < 0 {
+		return 0
+	}
+	return c*len(features) + f
+}

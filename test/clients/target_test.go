@@ -14,7 +14,7 @@ import (
 	"github.com/vtop-log/vtop/test/harness"
 )
 
-// target is a server of the protocol that the scenarios run against. Only one scenario runs at a time.
+// target is a server of the protocol that the scenarios run against. One scenario runs on it at a time, or several that disturb nothing.
 type target interface {
 	seeds() []string
 	replicas() int
