@@ -90,6 +90,7 @@ Libraries run at their defaults, save for these:
   can't consume; where a feature needs none it reads under a group of its own, and keeps its positions itself.
 - kafkajs tries 30 times, at most 2 s apart: its default of five tries ends after ten seconds, and a node that was killed may
   take as long on a busy machine.
+- kafka-python polls for 2 s at a time: its assignment is lost, for good, if it comes while a poll's time ends.
 - kafka-go commits every 100 ms: a synchronous commit of its Reader is tried again on the connection to the coordinator
   that died, and its error handed to the application.
 - Command-line consumers commit every 100 ms; their default of 5 s would make a death repeat more records than the test writes.
@@ -266,8 +267,8 @@ func writeFranz(b *strings.Builder, dir string) error {
 // differences explains cells, server/client/feature as a regular expression, that come out otherwise than with vtop.
 var differences = []struct{ cells, why string }{
 	{`kfake/kcat/(gzip|snappy|lz4)`, "librdkafka up to 2.0 takes no codec but zstd for available where Produce does not begin at version 0, and stores records uncompressed without a word; vtop announces versions from 0 on"},
-	{`kfake/kafka-python/(lease transfer|holder killed|coordinator killed)`, "asked where an epoch ends while nothing is written under the next one, kfake answers that it doesn't know the epoch; the consumer takes that for a log that was cut, and goes back to the start. vtop answers from its epoch table"},
-	{`kfake/Java client/topic`, "kfake answers CreateTopics without a list of the topic's settings where none was asked for; the Java AdminClient wants one, an empty one at least"},
+	{`kfake/(kafka-python|Java client|Kafka console tools)/(lease transfer|holder killed|coordinator killed)`, "asked where an epoch ends while nothing is written under the next one, kfake answers that it doesn't know the epoch; the consumer takes that for a log that was cut, and goes back to the start. vtop answers from its epoch table"},
+	{`kfake/(Java client|Kafka console tools)/topic`, "kfake answers CreateTopics without a list of the topic's settings where none was asked for; the Java AdminClient wants one, an empty one at least"},
 }
 
 func explained(server, client, feature string) string {
