@@ -27,6 +27,8 @@ type result struct {
 	Feature string  `json:"feature"`
 	Outcome outcome `json:"outcome"`
 	Detail  string  `json:"detail,omitempty"`
+	// Once is how it failed the first time, if it was run again.
+	Once string `json:"once,omitempty"`
 }
 
 // results are those of one server.
@@ -38,10 +40,10 @@ type results struct {
 
 func newResults(server string) *results { return &results{server: server} }
 
-func (r *results) add(c *client, f feature, o outcome, detail string) {
+func (r *results) add(c result) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.cells = append(r.cells, result{c.name, c.version, f.name, o, detail})
+	r.cells = append(r.cells, c)
 }
 
 // keep writes the results to VTOP_CLIENTS_OUT, a directory, if it is set and the run was whole.
