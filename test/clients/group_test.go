@@ -73,7 +73,8 @@ func (g *members) feed(perRange int) error {
 	return err
 }
 
-// settle feeds the group until one feed was read by all of ms, each range by one of them only, and gives their ranges.
+// settle feeds the group until one feed was read by all of ms, each range by one of them only and as many by each, as every
+// assignor shares them once it is done; and gives their ranges.
 func (g *members) settle(ms ...*member) ([][]int32, error) {
 	var ranges [][]int32
 	return ranges, eventually(2*some, fmt.Sprintf("%d members share the ranges", len(ms)), func() error {
@@ -88,8 +89,8 @@ func (g *members) settle(ms ...*member) ([][]int32, error) {
 		total := 0
 		for i, m := range ms {
 			mine := m.rangesOf(before)
-			if len(mine) == 0 {
-				return fmt.Errorf("member %d has no range", i)
+			if len(mine) != groupRanges/len(ms) {
+				return fmt.Errorf("member %d has ranges %v", i, mine)
 			}
 			ranges, total = append(ranges, mine), total+len(mine)
 		}
