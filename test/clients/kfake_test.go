@@ -4,6 +4,8 @@ package clients
 
 import (
 	"fmt"
+	"net"
+	"sync"
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kfake"
@@ -13,7 +15,7 @@ import (
 // may be without a controller for ever.
 func TestClients_Kfake(t *testing.T) {
 	matrix(t, "kfake", make([]target, lanes), func(t *testing.T, _ target) target {
-		c, err := kfake.NewCluster(kfake.NumBrokers(3), kfake.AllowAutoTopicCreation(), kfake.DefaultNumPartitions(1))
+		c, err := kfake.NewCluster(kfake.NumBrokers(3), kfake.AllowAutoTopicCreation(), kfake.DefaultNumPartitions(1), kfake.ListenFn(listenHangingUp))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -38,7 +40,7 @@ func (f fake) killCoordinator(group string) (func() error, error) {
 	return f.kill(f.c.CoordinatorFor(group))
 }
 
-// kill takes out a node; kfake gives its ranges and groups to others at once. It comes back at another port.
+// kill takes out a node, with its connections; kfake gives its ranges and groups to others at once. It comes back at another port.
 func (f fake) kill(node int32) (func() error, error) {
 	if err := f.c.RemoveNode(node); err != nil {
 		return nil, err
@@ -49,4 +51,37 @@ func (f fake) kill(node int32) (func() error, error) {
 		}
 		return nil
 	}, nil
+}
+
+// hangingUp is a listener whose connections end with it. kfake keeps those of a node that is taken out, and answers on them for ever
+// that it leads and coordinates nothing: to a client that knows nodes by their id, the one that was put back would seem to say so.
+type hangingUp struct {
+	net.Listener
+	mu    sync.Mutex
+	conns []net.Conn
+}
+
+func listenHangingUp(network, address string) (net.Listener, error) {
+	l, err := net.Listen(network, address)
+	return &hangingUp{Listener: l}, err
+}
+
+func (l *hangingUp) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err == nil {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.conns = append(l.conns, c)
+	}
+	return c, err
+}
+
+func (l *hangingUp) Close() error {
+	err := l.Listener.Close()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, c := range l.conns {
+		_ = c.Close()
+	}
+	return err
 }
