@@ -387,7 +387,7 @@ func TestMeta_LeadershipEvents(t *testing.T) {
 // The times are printed, not judged: machines differ. Proposals go on meanwhile, as they do in a cluster.
 func TestMeta_FailoverTimes(t *testing.T) {
 	w := newWorld(t, 3, "a", "b", "c")
-	w.tune = func(c *Config) { c.HeartbeatTimeout = time.Second } // the shipped default
+	w.tune = func(c *Config) { c.HeartbeatTimeout = max(time.Second, w.pace) } // the shipped default, if it can be
 	w.startAll("a", "b", "c")
 	w.joined("a", "b", "c")
 	rounds := 3
