@@ -280,8 +280,9 @@ func TestRun_HoldsAndLeavesNothingBehind(t *testing.T) {
 			if len(f.topics) > 0 || f.count("delete") != 1 || r.Kept {
 				t.Errorf("left behind: %v", f.topics)
 			}
-			for _, b := range r.Blows {
-				if b.WholeMS < 0 || b.DownMS < 0 {
+			for i, b := range r.Blows {
+				last := i == len(r.Blows)-1 // the load may end before it is acknowledged anything after this one
+				if b.WholeMS < 0 || b.DownMS < 0 && !last {
 					t.Errorf("blow %+v", b)
 				}
 			}
