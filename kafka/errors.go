@@ -7,6 +7,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 
 	"github.com/vtop-log/vtop"
+	"github.com/vtop-log/vtop/cluster/placement"
 	"github.com/vtop-log/vtop/fsm"
 	"github.com/vtop-log/vtop/topicconfig"
 )
@@ -44,6 +45,8 @@ var codeTable = [...]codeRow{
 	{refusal(fsm.CodeStaleConfig), kerr.NotLeaderForPartition, kerr.NotLeaderForPartition, kerr.RequestTimedOut},
 	{refusal(fsm.CodeUnknownNode), kerr.NotLeaderForPartition, kerr.NotLeaderForPartition, kerr.InvalidReplicationFactor},
 	{refusal(fsm.CodeNodeGone), kerr.NotLeaderForPartition, kerr.NotLeaderForPartition, kerr.InvalidReplicationFactor},
+
+	{placement.ErrTooFewNodes, kerr.NotEnoughReplicas, kerr.NotLeaderForPartition, kerr.InvalidReplicationFactor},
 
 	{errUnknownTopicID, kerr.UnknownTopicID, kerr.UnknownTopicID, kerr.UnknownTopicID},
 	{vtop.ErrUnknownRange, kerr.UnknownTopicOrPartition, kerr.UnknownTopicOrPartition, kerr.UnknownTopicOrPartition},

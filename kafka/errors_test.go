@@ -6,12 +6,16 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"os"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 
 	"github.com/vtop-log/vtop"
+	"github.com/vtop-log/vtop/cluster/placement"
 	"github.com/vtop-log/vtop/fsm"
 )
 
@@ -94,4 +98,64 @@ func TestErrors_TransientFaultsAreRetriable(t *testing.T) {
 			t.Errorf("refusal %s has code %d, want %s", code, got, want.Message)
 		}
 	}
+}
+
+// clientCommands are the commands of the state machine that requests of clients lead to, by the files that state what they are
+// refused for.
+var clientCommands = []string{"allocate_producer_ids", "alter_client_quotas", "alter_topic_config", "create_ranges", "create_topic", "delete_topic", "move_log_start", "set_preferred"}
+
+// What the node and its state machine refuse an administrator for has a code that says so. UNKNOWN_SERVER_ERROR says only that
+// nobody thought of it, and some clients try again for ever.
+func TestErrors_RefusalsOfAdministratorsHaveCodes(t *testing.T) {
+	s := newFakeCluster(t, 1, nil).nodes[0].server
+	numbers := refusalCodes(t)
+	named := regexp.MustCompile(`\bCode[A-Z]\w+`)
+	for _, command := range clientCommands {
+		text, err := os.ReadFile("../fsm/cmd_" + command + ".go")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(text)) {
+			if !strings.HasPrefix(line, "//") {
+				continue
+			}
+			for _, name := range named.FindAllString(line, -1) {
+				if got := s.adminCode(fmt.Errorf("x: %w", &fsm.Refusal{Code: numbers[name], Message: "m"})); got == kerr.UnknownServerError.Code {
+					t.Errorf("refusal %s of %s has no code of Kafka's", name, command)
+				}
+			}
+		}
+	}
+	few := fmt.Errorf("place: %w", &placement.TooFewNodesError{Wanted: 3, Have: 2})
+	if got := s.adminCode(few); got != kerr.InvalidReplicationFactor.Code {
+		t.Errorf("%v has code %v, want %v", few, kerr.ErrorForCode(got), kerr.InvalidReplicationFactor)
+	}
+}
+
+// refusalCodes reads the codes of refusals from the source.
+func refusalCodes(t *testing.T) map[string]fsm.Code {
+	t.Helper()
+	file, err := parser.ParseFile(token.NewFileSet(), "../fsm/outcome.go", nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]fsm.Code{}
+	ast.Inspect(file, func(n ast.Node) bool {
+		spec, ok := n.(*ast.ValueSpec)
+		if !ok || len(spec.Names) != 1 || len(spec.Values) != 1 || !strings.HasPrefix(spec.Names[0].Name, "Code") {
+			return true
+		}
+		if value, ok := spec.Values[0].(*ast.BasicLit); ok {
+			number, err := strconv.ParseUint(value.Value, 10, 32)
+			if err != nil {
+				t.Fatal(err)
+			}
+			out[spec.Names[0].Name] = fsm.Code(number)
+		}
+		return true
+	})
+	if len(out) < 30 {
+		t.Fatalf("read %d codes of refusals: this test is wrong", len(out))
+	}
+	return out
 }

@@ -2,6 +2,7 @@ package inspect
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -240,6 +241,26 @@ func TestRecover(t *testing.T) {
 	// Case: lost offsets are told with the range from now on.
 	if l := r.LostOffsets[0]; l.From != 90 || l.To != 100 || l.Floor != 100 {
 		t.Fatalf("noted %+v", l)
+	}
+}
+
+// E3: what a voter cannot read in the midst of its log is told before anybody chooses what to keep.
+func TestRecover_DamagedSegmentsAreTold(t *testing.T) {
+	w, ctx := newWorld(t), context.Background()
+	w.down["n1"] = true
+	w.noRaft = false
+	w.ends["n2"], w.ends["n3"] = 90, 100
+	w.lose("n1")
+	w.lose("n2")
+	w.problems["n3"] = []adminapi.Problem{{Kind: kindDamaged, Subject: "lines/0", Message: "segment 0: chunk 0"}}
+	plan, err := w.look().recoverRange(ctx, "lines", 0, adminapi.RecoverRequest{From: "n3", DryRun: true})
+	must(t, err)
+	told := slices.ContainsFunc(plan.Warnings, func(r adminapi.Reason) bool {
+		return r.Subject == "n3" && strings.Contains(r.Message, "chunk 0") && r.Hint != ""
+	})
+	kept := slices.IndexFunc(plan.Voters, func(v adminapi.RecoverVoter) bool { return v.Node == "n3" })
+	if !told || kept < 0 || plan.Voters[kept].State != "damaged" || plan.Voters[kept].LogEnd != 100 {
+		t.Fatalf("the plan keeps a replica with a damaged segment and says %+v", plan)
 	}
 }
 

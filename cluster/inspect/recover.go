@@ -157,6 +157,10 @@ func (p *picture) recoverVoter(ctx context.Context, r *fsm.Range, v fsm.Replica,
 		}
 		end = provenEnd(r.Epochs, end, last)
 		out.LogEnd = int64(end)
+		if hole := p.damage(v.Node, r); hole != "" { // below its end, so that no count of offsets shows it
+			out.State, out.Reason = "damaged", hole
+			warn("a sealed segment is damaged and cannot be read: "+hole, "only a voter that is whole gives those records back, and after the recovery it is none")
+		}
 		if end > kept {
 			warn(fmt.Sprintf("it has %d more offsets than %s", end-kept, plan.From), fmt.Sprintf("--from %s loses less", v.Node))
 		}

@@ -2,6 +2,7 @@ package placement
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -16,13 +17,19 @@ type Site struct {
 	Replicas, Preferred int
 }
 
-// TooFewNodesError says that a topic asked for more replicas than there are nodes to take them.
+// ErrTooFewNodes is what every TooFewNodesError matches. More nodes heal it, or those back that are down.
+var ErrTooFewNodes = errors.New("too few nodes")
+
+// TooFewNodesError says that a topic asked for more replicas than there are nodes to take them. It matches ErrTooFewNodes.
 type TooFewNodesError struct{ Wanted, Have int }
 
 // Error implements error.
 func (e *TooFewNodesError) Error() string {
 	return fmt.Sprintf("replication factor %d needs %d live nodes, and there are %d: add nodes or ask for fewer replicas", e.Wanted, e.Wanted, e.Have)
 }
+
+// Is implements errors.Is.
+func (e *TooFewNodesError) Is(target error) bool { return target == ErrTooFewNodes }
 
 // Assign places ranges with the given number of replicas each on the sites: one replica a node, as many racks
 // as there are, the first replica (the preferred holder) spread evenly, the others likewise. The emptiest

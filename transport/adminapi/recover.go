@@ -54,7 +54,7 @@ type RecoverVoter struct {
 	Node      string `json:"node"`
 	ReplicaID uint64 `json:"replica_id"`
 	Alive     bool   `json:"alive"`
-	// State is the replica's own word; unknown if it did not answer.
+	// State is the replica's own word; damaged if it has all but what a bad segment holds; unknown if it did not answer.
 	State string `json:"state"`
 	// LogEnd is -1 if unknown.
 	LogEnd int64  `json:"log_end"`
