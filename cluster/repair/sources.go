@@ -163,7 +163,7 @@ func (x *transfer) failed(ctx context.Context, src *source, in *incoming, chunk 
 		x.refused(src, in, err)
 	default:
 		x.mu.Lock()
-		if now := time.Now(); now.After(src.until) { // one pause for all that were under way
+		if now := time.Now(); !now.Before(src.until) { // one pause for all that were under way
 			src.until = now.Add(pauseAfter(src.failures))
 			src.failures++
 		}
