@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -46,9 +47,9 @@ func TestRunner_SaysLittleWhileSourcesAreGone(t *testing.T) {
 			c.Log = hclog.New(&hclog.LoggerOptions{Level: hclog.Debug, Output: lines})
 		}
 		w.segments(2, 200_000)
-		asked := 0
+		var asked atomic.Int64
 		w.peers.before = func(context.Context, vtop.NodeName, transport.SegmentRef, int64) error {
-			asked++ // under the peers' lock
+			asked.Add(1)
 			return transport.ErrUnreachable
 		}
 		w.start()
@@ -56,9 +57,11 @@ func TestRunner_SaysLittleWhileSourcesAreGone(t *testing.T) {
 		w.await(id, "waiting", func(j *fsm.RepairJob) bool { return j.Waiting != "" })
 		var seen struct{ asked, all, out, updates int }
 		look := func() {
-			w.peers.with(func() { seen.asked = asked })
+			seen.asked = int(asked.Load())
 			seen.all, seen.out = lines.counts()
+			w.mu.Lock()
 			seen.updates = w.updates
+			w.mu.Unlock()
 		}
 		look()
 		before := seen
