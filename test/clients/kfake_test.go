@@ -5,6 +5,7 @@ package clients
 import (
 	"fmt"
 	"net"
+	"strconv"
 	"sync"
 	"testing"
 
@@ -20,12 +21,15 @@ func TestClients_Kfake(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(c.Close)
-		return fake{c}
+		return fake{c, c.ListenAddrs()}
 	})
 }
 
 // fake is a kfake cluster: nodes are taken out and put back instead of killed.
-type fake struct{ c *kfake.Cluster }
+type fake struct {
+	c     *kfake.Cluster
+	addrs []string // of nodes 0, 1, 2
+}
 
 func (f fake) seeds() []string { return f.c.ListenAddrs() }
 func (f fake) replicas() int   { return 3 }
@@ -40,14 +44,22 @@ func (f fake) killCoordinator(group string) (func() error, error) {
 	return f.kill(f.c.CoordinatorFor(group))
 }
 
-// kill takes out a node, with its connections; kfake gives its ranges and groups to others at once. It comes back at another port.
+// kill takes out a node, with its connections; kfake gives its ranges and groups to others at once. It comes back where it was.
 func (f fake) kill(node int32) (func() error, error) {
+	_, port, err := net.SplitHostPort(f.addrs[node])
+	if err != nil {
+		return nil, err
+	}
+	p, err := strconv.Atoi(port)
+	if err != nil {
+		return nil, err
+	}
 	if err := f.c.RemoveNode(node); err != nil {
 		return nil, err
 	}
 	return func() error {
-		if _, _, err := f.c.AddNode(node, 0); err != nil {
-			return fmt.Errorf("put back node %d: %w", node, err)
+		if _, _, err := f.c.AddNode(node, p); err != nil {
+			return fmt.Errorf("put back node %d at port %d: %w", node, p, err)
 		}
 		return nil
 	}, nil
