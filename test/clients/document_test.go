@@ -93,6 +93,7 @@ Libraries run at their defaults, save for these:
 - kafkajs tries 30 times, at most 2 s apart: its default of five tries ends after ten seconds, and a node that was killed may
   take as long on a busy machine.
 - kafka-python polls for 2 s at a time: its assignment is lost, for good, if it comes while a poll's time ends.
+- sarama commits what it has read at once, and every 100 ms, not every second, what did not get through.
 - kafka-go commits every 100 ms: a synchronous commit of its Reader is tried again on the connection to the coordinator
   that died, and its error handed to the application.
 - Command-line consumers commit every 100 ms; their default of 5 s would make a death repeat more records than the test writes.

@@ -143,7 +143,7 @@ func (c client) Group(ctx context.Context, cmd program.Command, out *program.Out
 	}
 	cfg := config()
 	cfg.Consumer.Offsets.Initial = sarama.OffsetOldest
-	cfg.Consumer.Offsets.AutoCommit.Enable = false
+	cfg.Consumer.Offsets.AutoCommit.Interval = 100 * time.Millisecond // what a Commit did not get through is not tried again by it
 	cfg.Consumer.Group.Session.Timeout = 6 * time.Second
 	cfg.Consumer.Group.Heartbeat.Interval = time.Second
 	cfg.Consumer.Group.InstanceId = cmd.Instance
