@@ -88,7 +88,7 @@ func judge(res *results, c *client, f feature, open func() *cell) {
 	var absent notHere
 	why := ""
 	if err != nil && !errors.As(err, &none) && !errors.As(err, &absent) {
-		why = explained(res.server, c.name, f.name)
+		why = explained(res.server, c.name, f.name, err.Error())
 		if why == "" {
 			x.t.Logf("FAILED ONCE: %v", err)
 			out.Once = err.Error()
