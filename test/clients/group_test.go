@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
@@ -171,9 +172,14 @@ func (g *members) everything() error { return g.wait(some, g.all, 0) }
 
 // committed gives the committed offset of each range; 0 where there is none.
 func (g *members) committed() (map[int32]int64, error) {
+	cl, err := g.x.open() // anew: one that knows a coordinator asks no other while that is down
+	if err != nil {
+		return nil, err
+	}
+	defer cl.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	offsets, err := g.x.admin.FetchOffsets(ctx, g.x.topic)
+	offsets, err := kadm.NewClient(cl).FetchOffsets(ctx, g.x.topic)
 	if err = errors.Join(err, offsets.Error()); err != nil {
 		return nil, fmt.Errorf("committed offsets: %w", err)
 	}
