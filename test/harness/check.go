@@ -40,7 +40,7 @@ func ReadAll(t testing.TB, seeds []string, topic string, ends map[int32]int64) [
 		t.Fatal(err)
 	}
 	defer client.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	ctx, cancel := WithLimit(context.Background(), 2*time.Minute)
 	defer cancel()
 	var out []Read
 	next := map[int32]int64{}

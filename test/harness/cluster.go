@@ -80,7 +80,7 @@ func Binary(t testing.TB, name string) string {
 // New makes a cluster and starts nothing.
 func New(t testing.TB, opt Options) *Cluster {
 	t.Helper()
-	base, err := os.MkdirTemp("", "vtop-test-")
+	base, err := os.MkdirTemp("", fmt.Sprintf("vtop-test-%d-", os.Getpid()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -210,12 +210,6 @@ func (c *Cluster) WaitReady() {
 	}
 }
 
-// patience is the least that a wait is given: a limit is there to end a test that hangs, and a machine that is busy may need many
-// times what it needs alone. What has to happen in time is measured by the test itself.
-const patience = 2 * time.Minute
-
-func patient(limit time.Duration) time.Duration { return max(limit, patience) }
-
 // Eventually polls until check returns nil, and fails the test with its last error after limit, or two minutes if that is more.
 func (c *Cluster) Eventually(limit time.Duration, what string, check func() error) {
 	c.T.Helper()
@@ -226,16 +220,8 @@ func (c *Cluster) Eventually(limit time.Duration, what string, check func() erro
 func Eventually(t testing.TB, limit time.Duration, what string, check func() error) {
 	t.Helper()
 	limit = patient(limit)
-	deadline := time.Now().Add(limit)
-	for {
-		err := check()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%s: not within %s: %v", what, limit, err)
-		}
-		time.Sleep(20 * time.Millisecond)
+	if err := Within(limit, check); err != nil {
+		t.Fatalf("%s: not within %s: %v", what, limit, err)
 	}
 }
 

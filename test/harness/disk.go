@@ -146,7 +146,7 @@ func (d *Disk) PowerCut() {
 // Remount unmounts the disk and mounts it again, which replays its journal.
 func (d *Disk) Remount() {
 	d.t.Helper()
-	Eventually(d.t, 10*time.Second, "umount "+d.Dir, func() error { return unix.Unmount(d.Dir, 0) })
+	Eventually(d.t, 60*time.Second, "umount "+d.Dir, func() error { return unix.Unmount(d.Dir, 0) })
 	if err := d.mount(); err != nil {
 		d.t.Fatal(err)
 	}

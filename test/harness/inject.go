@@ -50,7 +50,7 @@ func (n *Node) TryInject(expressions ...string) (*Injection, error) {
 	}
 	go func() { _ = in.cmd.Wait(); close(in.done) }()
 	t.Cleanup(in.Stop)
-	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+	for l := NewLimit(patience); ; time.Sleep(20 * time.Millisecond) {
 		select {
 		case <-in.done:
 			return nil, fmt.Errorf("strace may not attach here: %s", errOut.String())
@@ -60,7 +60,7 @@ func (n *Node) TryInject(expressions ...string) (*Injection, error) {
 		if err == nil {
 			return in, nil
 		}
-		if time.Now().After(deadline) {
+		if l.Over() {
 			t.Fatalf("strace on %s: not within %s: %v", n.Name, patience, err)
 		}
 	}
@@ -92,9 +92,7 @@ func (in *Injection) Stop() {
 	default:
 	}
 	_ = in.cmd.Process.Signal(syscall.SIGTERM)
-	select {
-	case <-in.done:
-	case <-time.After(5 * time.Second):
+	if !closed(in.done, 10*time.Second) {
 		_ = in.cmd.Process.Kill()
 		<-in.done
 	}

@@ -181,7 +181,8 @@ func (l *Ledger) WaitMore(n int, limit time.Duration) time.Time {
 	l.t.Helper()
 	from := l.Count()
 	limit = patient(limit)
-	deadline := time.After(limit)
+	ctx, cancel := WithLimit(context.Background(), limit)
+	defer cancel()
 	for {
 		l.mu.Lock()
 		have, wait := len(l.acks), l.notify
@@ -195,7 +196,7 @@ func (l *Ledger) WaitMore(n int, limit time.Duration) time.Time {
 		}
 		select {
 		case <-wait:
-		case <-deadline:
+		case <-ctx.Done():
 			l.t.Fatalf("%d of %d more records acknowledged within %s (failed: %v)", have-from, n, limit, l.Failed())
 		}
 	}
@@ -218,15 +219,14 @@ func (l *Ledger) Given() []Attempt {
 // Pause lets no more records begin and returns when all that were sent were answered. Resume must follow. After limit it
 // returns an error, and the ledger goes on.
 func (l *Ledger) Pause(limit time.Duration) error {
-	deadline := time.Now().Add(limit)
+	ctx, cancel := WithLimit(context.Background(), limit)
+	defer cancel()
 	for !l.turn.TryLock() {
-		if time.Now().After(deadline) {
+		if ctx.Err() != nil {
 			return fmt.Errorf("a record has waited for room among those in flight for %s", limit)
 		}
 		time.Sleep(time.Millisecond)
 	}
-	ctx, cancel := context.WithDeadline(context.Background(), deadline)
-	defer cancel()
 	if err := l.client.Flush(ctx); err != nil {
 		l.Resume()
 		return fmt.Errorf("records sent were not answered within %s: %w", limit, err)
@@ -253,7 +253,7 @@ func (l *Ledger) StopKeepingFailures(limit time.Duration) []Ack {
 	l.t.Helper()
 	l.cancel()
 	limit = patient(limit)
-	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	ctx, cancel := WithLimit(context.Background(), limit)
 	defer cancel()
 	if err := l.client.Flush(ctx); err != nil {
 		l.t.Errorf("records sent were not answered within %s: %v", limit, err)

@@ -150,7 +150,7 @@ func (n *Node) Signal(sig syscall.Signal) {
 func (n *Node) Kill() {
 	n.cluster.T.Helper()
 	n.Signal(syscall.SIGKILL)
-	n.WaitEnd(10 * time.Second)
+	n.WaitEnd(60 * time.Second)
 }
 
 func (n *Node) killQuietly() {
@@ -165,14 +165,14 @@ func (n *Node) killQuietly() {
 func (n *Node) Pause() {
 	n.Signal(syscall.SIGSTOP)
 	n.paused.Store(true)
-	for deadline := time.Now().Add(10 * time.Second); !n.stopped() && time.Now().Before(deadline); {
+	for l := NewLimit(10 * time.Second); !stopped(n.PID()) && !l.Over(); {
 		time.Sleep(time.Millisecond)
 	}
 }
 
 // stopped reports whether all threads of the process are in state T (stopped) or t (stopped by a tracer).
-func (n *Node) stopped() bool {
-	stats, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", n.PID()))
+func stopped(pid int) bool {
+	stats, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
 	if err != nil || len(stats) == 0 {
 		return true
 	}
@@ -202,10 +202,8 @@ func (n *Node) Stop(limit time.Duration) int {
 // WaitEnd waits for the end of the process and returns its exit code, -1 if a signal ended it.
 func (n *Node) WaitEnd(limit time.Duration) int {
 	n.cluster.T.Helper()
-	select {
-	case <-n.ended:
-	case <-time.After(patient(limit)):
-		n.cluster.T.Fatalf("%s did not end within %s", n.Name, patient(limit))
+	if limit = patient(limit); !closed(n.ended, limit) {
+		n.cluster.T.Fatalf("%s did not end within %s", n.Name, limit)
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()

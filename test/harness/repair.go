@@ -81,9 +81,7 @@ func (r *RepairRun) Text() (stdout, stderr string) {
 func (r *RepairRun) Wait(limit time.Duration) (job adminapi.Repair, stderr string, code int) {
 	t := r.cluster.T
 	t.Helper()
-	select {
-	case <-r.done:
-	case <-time.After(patient(limit)):
+	if !closed(r.done, patient(limit)) {
 		jobs, err := r.cluster.Repairs(false)
 		t.Fatalf("vtopctl repair %s has not ended within %s; repairs under way: %+v (%v)", strings.Join(r.args, " "), patient(limit), jobs, err)
 	}
