@@ -5,7 +5,7 @@
 #   make check         format, vet, lint, generated files fresh, go.mod tidy
 #   make cluster-test  real processes, real clients, real disks; steps the machine can't run say so
 #   make repair-test   the same for seal, repair, drain and healing
-#   make chaos         every fault once on a working cluster, from a seed (SEED=…, FAULTS=a,b); see docs/chaos.md
+#   make chaos         every fault once on each of two working clusters, from a seed (SEED=…, LIVES=…, FAULTS=a,b); see docs/chaos.md
 #   make chaos-long    one cluster after the other, SEED=… MINUTES=… (default 60)
 #   make clients       real Kafka clients in six languages; writes docs/clients.md (PARTS="vtop tools franz kfake", the default; apache is one more)
 #   make sim           the whole cluster on virtual time, LIVES (1000) lives from SEED (1) on; make sim SEED=… LIVES=1 repeats one (docs/testing.md)
@@ -71,7 +71,7 @@ repair-test: build
 CHAOS = VTOP_BIN=$(CURDIR)/bin VTOP_CHAOS_SEED=$(SEED) VTOP_CHAOS_FAULTS=$(FAULTS)
 
 chaos: build
-	$(CHAOS) $(GO) test -tags cluster -count=1 -timeout 30m -v ./test/chaos
+	$(CHAOS) VTOP_CHAOS_LIVES=$(or $(LIVES),2) $(GO) test -tags cluster -count=1 -timeout 90m -v ./test/chaos
 
 chaos-long: build
 	$(CHAOS) VTOP_CHAOS_MINUTES=$(or $(MINUTES),60) $(GO) test -tags cluster -count=1 -timeout 0 -v -run '^TestChaos$$' ./test/chaos

@@ -24,6 +24,8 @@ type blow struct {
 	struck time.Time
 	healed time.Time
 	did    string // what was struck, for the log
+	// rests is the range whose producer the fault itself has rest meanwhile: its silence is none of the cluster's.
+	rests *int32
 }
 
 // strike notes the moment and the victim.
@@ -56,8 +58,12 @@ func (r role) String() string {
 // claim chooses a node of the given role that nobody strikes, and keeps it until release. Which range a holder or a follower
 // is chosen by is the seed's choice.
 func (b *blow) claim(as role) (n *harness.Node, release func(), err error) {
-	index := b.rng.Int32N(exactRanges)
-	err = until(60*time.Second, func() error {
+	return b.claimOf(as, b.rng.Int32N(exactRanges))
+}
+
+// claimOf is claim for the holder or a follower of one range.
+func (b *blow) claimOf(as role, index int32) (n *harness.Node, release func(), err error) {
+	err = harness.Within(calm, func() error {
 		found, err := b.find(as, index)
 		if err != nil {
 			return err
@@ -151,6 +157,19 @@ func (w *world) lease(topic string, index int32) (harness.Lease, error) {
 	return leases[i], nil
 }
 
+// stop ends a node in an orderly way. It may have been ended by its disk watchdog just before.
+func (b *blow) stop(n *harness.Node) error {
+	switch code := n.Stop(calm); code {
+	case 0:
+		return nil
+	case exitDiskStall:
+		b.w.stalled(n)
+		return nil
+	default:
+		return fmt.Errorf("%s ended with code %d when it was asked to stop: %s", n.Name, code, n.LogTail(3))
+	}
+}
+
 // start starts a node and waits until it is ready.
 func (b *blow) start(n *harness.Node) error {
 	n.Start()
@@ -159,11 +178,12 @@ func (b *blow) start(n *harness.Node) error {
 
 // ready waits until a node is ready. One that its disk watchdog ends meanwhile is started again.
 func (b *blow) ready(n *harness.Node) error {
-	return until(120*time.Second, func() error {
+	return harness.Within(calm, func() error {
 		if code, ended := n.Exited(); ended {
 			if code != exitDiskStall {
 				return fmt.Errorf("%s ended at its start with exit code %d: %s", n.Name, code, n.LogTail(3))
 			}
+			b.w.stalled(n)
 			n.Start()
 		}
 		if err := n.Get("/readyz", nil); err != nil {

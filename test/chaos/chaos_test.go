@@ -11,26 +11,34 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/vtop-log/vtop/test/harness"
 )
 
 // defaultSeed is that of the short set, as it runs before every change lands.
 const defaultSeed = 20_241
 
-// TestChaos deals every fault once, from VTOP_CHAOS_SEED, to one cluster that works; with VTOP_CHAOS_MINUTES to one cluster
-// after the other, each from the next seed, until so much time has passed. VTOP_CHAOS_FAULTS names the only faults to deal,
-// with commas between them.
+// TestChaos deals every fault once, from VTOP_CHAOS_SEED, to each of VTOP_CHAOS_LIVES clusters that work, each from the next seed;
+// with VTOP_CHAOS_MINUTES to one cluster after the other until so much time has passed. VTOP_CHAOS_FAULTS names the only faults
+// to deal, with commas between them.
 func TestChaos(t *testing.T) {
-	seed, minutes := number(t, "VTOP_CHAOS_SEED", defaultSeed), number(t, "VTOP_CHAOS_MINUTES", 0)
+	seed, lives, minutes := number(t, "VTOP_CHAOS_SEED", defaultSeed), number(t, "VTOP_CHAOS_LIVES", 1), number(t, "VTOP_CHAOS_MINUTES", 0)
 	faults := only(catalogue(), os.Getenv("VTOP_CHAOS_FAULTS"))
 	if len(faults) == 0 {
 		t.Fatal("VTOP_CHAOS_FAULTS names no fault")
 	}
 	until := time.Now().Add(time.Duration(minutes) * time.Minute)
 	rep := newReport()
-	rep.skipped["clock steps"] = "nothing here can step the clock of one process; see cluster/liveness and fsm in docs/faults.md, A6"
 	for life := seed; ; life++ {
 		ok := t.Run("seed "+strconv.FormatUint(life, 10), func(t *testing.T) { live(t, life, faults, rep) })
-		if rep.lives++; !ok || !time.Now().Before(until) {
+		rep.lives++
+		if ok && os.Getenv("VTOP_KEEP") == "" {
+			if left := harness.Leftovers(); len(left) > 0 {
+				ok = false
+				t.Errorf("seed %d passed, and left behind: %s", life, strings.Join(left, "; "))
+			}
+		}
+		if !ok || uint64(rep.lives) >= lives && !time.Now().Before(until) {
 			break
 		}
 	}
@@ -53,7 +61,7 @@ func number(t *testing.T, name string, otherwise uint64) uint64 {
 func live(t *testing.T, seed uint64, faults []fault, rep *report) {
 	t.Cleanup(func() {
 		if t.Failed() {
-			line := "make chaos SEED=" + strconv.FormatUint(seed, 10)
+			line := "make chaos LIVES=1 SEED=" + strconv.FormatUint(seed, 10)
 			if names := os.Getenv("VTOP_CHAOS_FAULTS"); names != "" {
 				line += " FAULTS=" + names
 			}
@@ -74,9 +82,6 @@ func live(t *testing.T, seed uint64, faults []fault, rep *report) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	var background sync.WaitGroup
-	background.Go(func() {
-		stood.watch(ctx, func(d time.Duration) { t.Logf("the machine, or this process, stood still for %s", short(d)) })
-	})
 	background.Go(func() { w.supervise(ctx) })
 	background.Go(func() { w.leases.run(ctx) })
 	end := sync.OnceFunc(func() { cancel(); background.Wait() })
@@ -96,7 +101,7 @@ func live(t *testing.T, seed uint64, faults []fault, rep *report) {
 
 // round strikes, lets everything heal, and checks.
 func (w *world) round(r round) {
-	began := time.Now()
+	began, stood := time.Now(), harness.StoodStill()
 	if err := w.load.more(10, calm); err != nil {
 		w.t.Fatalf("round %d (%s): before the first blow: %v", r.number, r, err)
 	}
@@ -116,11 +121,14 @@ func (w *world) round(r round) {
 	err = errors.Join(err, w.taken())
 	w.report.rounds++
 	for _, b := range blows {
-		silence := w.load.silence(b.struck, b.healed)
+		silence := w.load.silence(b)
 		w.t.Logf("round %d: %s: %s; healed after %s, no record acknowledged for %s", r.number, b.name, b.did, short(b.healed.Sub(b.struck)), short(silence))
 		w.report.silences[b.name] = append(w.report.silences[b.name], silence)
 	}
 	w.t.Logf("round %d (%s): struck for %s, served %s later, checked in %s; %s; %s", r.number, r, short(struck.Sub(began)), short(served.Sub(struck)), short(time.Since(served)), strings.Join(checks, ", "), admins)
+	if still := harness.StoodStill() - stood; still > 0 {
+		w.t.Logf("round %d: the machine, or this process, stood still for %s in all; limits were longer by as much", r.number, short(still))
+	}
 	if err != nil {
 		w.t.Fatalf("round %d (%s): %v", r.number, r, err)
 	}

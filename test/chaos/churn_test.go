@@ -129,7 +129,7 @@ func (c *churn) briefTopic(ctx context.Context, name string) error {
 func (c *churn) stop() error {
 	c.cancel()
 	c.wg.Wait()
-	return until(60*time.Second, func() error {
+	return harness.Within(calm, func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
 		there, err := c.w.adm.ListTopics(ctx)

@@ -28,6 +28,7 @@ func diskFaults() []fault {
 		{name: "flip-tail", destroys: true, run: damaging("a bit of the last segment flipped", flipTail)},
 		{name: "torn-tail", destroys: true, run: damaging("garbage behind the last batch", tornTail)},
 		{name: "small-file", destroys: true, run: damaging("a small file spoiled", spoilSmall)},
+		{name: "small-file-gone", destroys: true, run: damaging("a small file deleted", deleteSmall)},
 		{name: "wipe-range", destroys: true, run: damaging("the directory of a range removed", wipeRange)},
 		{name: "wipe-disk", destroys: true, run: damaging("its whole disk wiped", wipeDisk)},
 	}
@@ -106,7 +107,7 @@ func fsyncError(b *blow) error {
 	if err != nil {
 		return didNotRun(err)
 	}
-	err = until(30*time.Second, func() error {
+	err = harness.Within(calm, func() error {
 		if !strings.Contains(in.Calls(), "EIO") {
 			return errors.New("no fdatasync has failed yet")
 		}
@@ -134,7 +135,7 @@ func fsyncHang(b *blow) error {
 	if err != nil {
 		return didNotRun(err)
 	}
-	err = until(60*time.Second, func() error {
+	err = harness.Within(calm, func() error {
 		if !strings.Contains(n.Log()[before:], "ending the process") {
 			return fmt.Errorf("the disk of %s hangs, and its watchdog has not ended it: %s", n.Name, n.LogTail(2))
 		}
@@ -144,7 +145,7 @@ func fsyncHang(b *blow) error {
 	if err != nil {
 		return err
 	}
-	if code := n.WaitEnd(60 * time.Second); code != exitDiskStall {
+	if code := n.WaitEnd(calm); code != exitDiskStall {
 		return fmt.Errorf("the watchdog ended %s with code %d, want %d", n.Name, code, exitDiskStall)
 	}
 	return b.start(n)
@@ -193,7 +194,7 @@ func damaging(what string, damage func(b *blow, n *harness.Node, dir string) err
 // rangeDirOn is the directory of a range of exact that is replicated on n.
 func (b *blow) rangeDirOn(n *harness.Node) (string, error) {
 	var dirs []string
-	err := until(30*time.Second, func() error {
+	err := harness.Within(calm, func() error {
 		id, err := b.w.c.TopicID(exact)
 		if err != nil {
 			return err
@@ -285,22 +286,39 @@ func tornTail(b *blow, _ *harness.Node, dir string) error {
 	return os.WriteFile(tail, data, 0o600)
 }
 
-// spoilSmall empties one of the small files, cuts it in half or fills it with zeros.
-func spoilSmall(b *blow, n *harness.Node, dir string) error {
+// smallFile chooses one of the small files.
+func smallFile(b *blow, n *harness.Node, dir string) (string, error) {
 	var files []string
 	for _, kind := range []string{"*.manifest", "*.producers", "*.index", "replica", "../../journal", "../../identity"} {
 		found, err := filepath.Glob(filepath.Join(dir, kind))
 		if err != nil {
-			return err
+			return "", err
 		}
 		if len(found) > 0 {
 			files = append(files, found[b.rng.IntN(len(found))])
 		}
 	}
 	if len(files) == 0 {
-		return fmt.Errorf("no small file on %s", n.Name)
+		return "", fmt.Errorf("no small file on %s", n.Name)
 	}
-	file := files[b.rng.IntN(len(files))]
+	return files[b.rng.IntN(len(files))], nil
+}
+
+func deleteSmall(b *blow, n *harness.Node, dir string) error {
+	file, err := smallFile(b, n, dir)
+	if err != nil {
+		return err
+	}
+	b.did += ", " + filepath.Base(file)
+	return os.Remove(file)
+}
+
+// spoilSmall empties one of the small files, cuts it in half or fills it with zeros.
+func spoilSmall(b *blow, n *harness.Node, dir string) error {
+	file, err := smallFile(b, n, dir)
+	if err != nil {
+		return err
+	}
 	data := contents(file)
 	how := b.rng.IntN(3)
 	switch how {

@@ -25,8 +25,11 @@ func catalogue() []fault {
 		{name: "pause-holder", run: pausing(holder)},
 		{name: "pause-follower", run: pausing(follower)},
 		{name: "pause-raft-leader", run: pausing(raftLeader)},
+		{name: "pause-all", alone: true, run: pauseAll},
 		{name: "restart-in-lease", run: restartInLease},
 		{name: "two-failovers", run: twoFailovers},
+		{name: "empty-epochs", run: emptyEpochs},
+		{name: "clock-step", run: clockStep},
 		{name: "rolling-restart", alone: true, run: rollingRestart},
 		{name: "new-address", run: newAddress},
 		{name: "topic-made-again", run: topicMadeAgain},
@@ -86,6 +89,44 @@ func pausing(as role) func(*blow) error {
 	}
 }
 
+func pauseAll(b *blow) error {
+	defer b.claimAll()()
+	b.strike("all nodes paused")
+	for _, n := range b.w.c.Nodes {
+		n.Pause()
+	}
+	b.hold(500*time.Millisecond, 12*time.Second)
+	var errs []error
+	for _, n := range b.w.c.Nodes {
+		n.Resume()
+	}
+	for _, n := range b.w.c.Nodes {
+		errs = append(errs, b.ready(n))
+	}
+	return errors.Join(errs...)
+}
+
+// clockStep sets the clock of a node, which may be the Raft leader, forward or back by hours, and sets it right again. The
+// clocks of the drill itself, and those of the other nodes, go on.
+func clockStep(b *blow) error {
+	n, release, err := b.claim(role(b.rng.IntN(int(coordinator))))
+	if err != nil {
+		return err
+	}
+	defer release()
+	by := time.Duration(6+b.rng.IntN(7)) * time.Hour // more than a life lasts, less than anything is kept for
+	if b.heads() {
+		by = -by
+	}
+	b.w.stepped.Store(by.Milliseconds())
+	b.strike("clock of %s stepped by %s", n.Name, by)
+	if err := n.TryStepClock(by); err != nil {
+		return didNotRun(err)
+	}
+	b.hold(time.Second, 12*time.Second)
+	return errors.Join(n.TryStepClock(0), b.ready(n))
+}
+
 func restartInLease(b *blow) error {
 	n, release, err := b.claim(holder)
 	if err != nil {
@@ -119,6 +160,52 @@ func twoFailovers(b *blow) error {
 	return errors.Join(b.ready(first), b.ready(second))
 }
 
+// emptyEpochs kills one holder of a range after the other while nobody writes to it: epochs begin and end without a record.
+func emptyEpochs(b *blow) error {
+	index := b.rng.Int32N(exactRanges)
+	if err := b.w.load.ledgers[exact][index].Pause(calm); err != nil {
+		return fmt.Errorf("no rest for range %d: %w", index, err)
+	}
+	b.rests = &index
+	defer b.w.load.ledgers[exact][index].Resume()
+	b.strike("range %d of %s has nobody who writes", index, exact)
+	for range 3 {
+		n, release, err := b.claimOf(holder, index)
+		if err != nil {
+			return err
+		}
+		err = b.endEpoch(n, index)
+		release()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// endEpoch kills the holder of a range to which nobody writes, waits for the next epoch, which begins and ends where the one
+// before ended, and starts the node again.
+func (b *blow) endEpoch(n *harness.Node, index int32) error {
+	before, err := b.w.lease(exact, index)
+	if err != nil || before.Holder != n.Name {
+		return errors.Join(err, b.ready(n)) // an administrator moved it
+	}
+	end := int64(0)
+	for _, a := range b.w.load.ledgers[exact][index].Acks() {
+		end = max(end, a.Offset+1)
+	}
+	n.Kill()
+	err = harness.Within(calm, func() error {
+		now, err := b.w.lease(exact, index)
+		if err == nil && (now.Epoch <= before.Epoch || now.HighWatermark != end || now.LogEnd != end) {
+			err = fmt.Errorf("%+v behind epoch %d, which ended at %d", now, before.Epoch, end)
+		}
+		return err
+	})
+	b.did += fmt.Sprintf(", %s killed in epoch %d", n.Name, before.Epoch)
+	return errors.Join(err, b.start(n))
+}
+
 // rollingRestart restarts every node, as fast as the gate for it allows.
 func rollingRestart(b *blow) error {
 	b.strike("every node stopped and started when it is safe to")
@@ -134,11 +221,11 @@ func (b *blow) restartSafely(n *harness.Node) error {
 	b.w.claims[n.Index].Lock()
 	defer b.w.claims[n.Index].Unlock()
 	other := b.w.c.Nodes[(n.Index+1)%nodes]
-	if err := until(90*time.Second, func() error { return ctl(other, 20*time.Second, "node", "safe-to-stop", n.Name) }); err != nil {
+	if err := harness.Within(calm, func() error { return ctl(other, 20*time.Second, "node", "safe-to-stop", n.Name) }); err != nil {
 		return err
 	}
-	if code := n.Stop(30 * time.Second); code != 0 {
-		return fmt.Errorf("%s ended with code %d when it was asked to stop", n.Name, code)
+	if err := b.stop(n); err != nil {
+		return err
 	}
 	return b.start(n)
 }
@@ -151,8 +238,8 @@ func newAddress(b *blow) error {
 	}
 	defer release()
 	b.strike("%s stopped and started under another address", n.Name)
-	if code := n.Stop(30 * time.Second); code != 0 {
-		return fmt.Errorf("%s ended with code %d when it was asked to stop", n.Name, code)
+	if err := b.stop(n); err != nil {
+		return err
 	}
 	n.Move()
 	return b.start(n)
@@ -163,10 +250,10 @@ const phoenix = "phoenix"
 // topicMadeAgain deletes a topic and makes it again under its name while a producer, of a kind that knows it by name only,
 // goes on: the new one has nothing of the old one, and all that it acknowledged.
 func topicMadeAgain(b *blow) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+	ctx, cancel := harness.WithLimit(context.Background(), 2*calm)
 	defer cancel()
 	create := func() error {
-		return until(90*time.Second, func() error {
+		return harness.Within(calm, func() error {
 			resp, err := b.w.adm.CreateTopic(ctx, 1, 3, nil, phoenix)
 			return errors.Join(err, resp.Err)
 		})
@@ -222,7 +309,7 @@ func topicMadeAgain(b *blow) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(b.verifyPhoenix(acks, under), until(60*time.Second, func() error {
+	return errors.Join(b.verifyPhoenix(acks, under), harness.Within(calm, func() error {
 		_, err := b.w.adm.DeleteTopics(ctx, phoenix)
 		return err
 	}))
@@ -231,7 +318,7 @@ func topicMadeAgain(b *blow) error {
 // verifyPhoenix reads what stands in the topic that was made again: no record that was acknowledged before it was deleted.
 func (b *blow) verifyPhoenix(acks []harness.Ack, firstUnder uint64) error {
 	var l harness.Lease
-	if err := until(90*time.Second, func() (err error) {
+	if err := harness.Within(calm, func() (err error) {
 		if l, err = b.w.lease(phoenix, 0); err == nil && l.HighWatermark <= acks[len(acks)-1].Offset {
 			err = fmt.Errorf("%s is committed up to %d, acknowledged was offset %d", phoenix, l.HighWatermark, acks[len(acks)-1].Offset)
 		}

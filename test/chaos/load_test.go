@@ -105,7 +105,7 @@ func (l *load) more(n int, limit time.Duration) error {
 	for _, ledger := range l.all() {
 		before[ledger] = ledger.Count()
 	}
-	return until(limit, func() error {
+	return harness.Within(limit, func() error {
 		for _, topic := range topics {
 			for i, ledger := range l.ledgers[topic] {
 				if got := ledger.Count() - before[ledger]; got < n {
@@ -208,9 +208,13 @@ func (l *load) given() error {
 
 // silence is the longest time without an acknowledged record, of the range that had the longest, that began from a blow to its
 // healing: for a blow that tells at once, from it to the next acknowledged record.
-func (l *load) silence(from, healed time.Time) time.Duration {
+func (l *load) silence(b *blow) time.Duration {
 	var worst time.Duration
-	for _, ledger := range l.ledgers[exact] {
+	from, healed := b.struck, b.healed
+	for r, ledger := range l.ledgers[exact] {
+		if b.rests != nil && *b.rests == int32(r) {
+			continue
+		}
 		before := from
 		for _, a := range ledger.Acks() {
 			if a.At.Before(from) {
@@ -229,7 +233,7 @@ func (l *load) silence(from, healed time.Time) time.Duration {
 // stop ends all clients.
 func (l *load) stop() {
 	for _, ledger := range l.all() {
-		ledger.StopKeepingFailures(90 * time.Second)
+		ledger.StopKeepingFailures(calm)
 	}
 	for _, m := range l.groups {
 		m.Stop()

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -24,6 +25,9 @@ const (
 	diskSize = 2 << 30
 	// healAfter is short, so that what was lost is rebuilt within a round.
 	healAfter = "8s"
+	// calm is how long whatever must come about is waited for at most. It is much longer than anything takes, as the machine may
+	// be shared and slow: a run that is whole never waits for long, and one that isn't waits this long once or twice.
+	calm = 5 * time.Minute
 	// exitDiskStall is how vtopd ends when its disk hangs for too long.
 	exitDiskStall = 5
 )
@@ -44,6 +48,10 @@ type world struct {
 	leases *leaseWatch
 	report *report
 
+	// stepped is by what the clock of a node was stepped in this life, in milliseconds; 0: not yet.
+	stepped atomic.Int64
+	began   time.Time
+
 	mu     sync.Mutex
 	errs   []error // found while a round ran
 	stalls int     // processes that the disk watchdog ended, started again
@@ -51,7 +59,7 @@ type world struct {
 
 func newWorld(t *testing.T, rep *report) *world {
 	t.Helper()
-	w := &world{t: t, missing: map[need]string{}, report: rep}
+	w := &world{t: t, missing: map[need]string{}, report: rep, began: time.Now()}
 	w.prepare()
 	opt := harness.Options{Nodes: founders, Flags: []string{
 		"--log-level", "debug", "--heal-after", healAfter, "--disk-reserve", "64MiB", "--auto-create-topics=false", "--pin-idle", "20s",
@@ -129,38 +137,24 @@ func (w *world) supervise(ctx context.Context) {
 
 func (w *world) restart(n *harness.Node, code int) {
 	if code == exitDiskStall {
-		w.mu.Lock()
-		w.stalls++
-		w.mu.Unlock()
-		w.t.Logf("%s was ended by its disk watchdog, and is started again", n.Name)
+		w.stalled(n)
 	} else {
 		w.fails("%s ended by itself with exit code %d; it said: %s", n.Name, code, n.LogTail(3))
 	}
 	n.Start()
 }
 
+func (w *world) stalled(n *harness.Node) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.stalls++
+	w.t.Logf("%s was ended by its disk watchdog, and is started again", n.Name)
+}
+
 func pause(ctx context.Context, d time.Duration) {
 	select {
 	case <-ctx.Done():
 	case <-time.After(d):
-	}
-}
-
-// until asks check until it returns nil, or gives its last error after limit. The time in which the machine stood still doesn't count.
-func until(limit time.Duration, check func() error) error {
-	stoodBefore, deadline := stood.sum(), time.Now().Add(limit)
-	over := func() bool { return time.Now().After(deadline.Add(stood.sum() - stoodBefore)) }
-	for ; ; time.Sleep(50 * time.Millisecond) {
-		err := check()
-		if err == nil {
-			return nil
-		}
-		if !over() {
-			continue
-		}
-		if time.Sleep(2 * standstillTick); over() { // a standstill that ended just now is known by then
-			return err
-		}
 	}
 }
 
@@ -186,7 +180,7 @@ func ctl(n *harness.Node, limit time.Duration, args ...string) error {
 
 func (w *world) createTopic(name string, ranges int32, config map[string]*string) {
 	w.t.Helper()
-	w.c.Eventually(60*time.Second, "topic "+name, func() error {
+	w.c.Eventually(calm, "topic "+name, func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
 		resp, err := w.adm.CreateTopic(ctx, ranges, 3, config, name)
