@@ -101,7 +101,8 @@ func live(t *testing.T, seed uint64, faults []fault, rep *report) {
 
 // round strikes, lets everything heal, and checks.
 func (w *world) round(r round) {
-	began, stood := time.Now(), harness.StoodStill()
+	began := time.Now()
+	w.stoodBefore = harness.StoodStill()
 	if err := w.load.more(10, calm); err != nil {
 		w.t.Fatalf("round %d (%s): before the first blow: %v", r.number, r, err)
 	}
@@ -126,7 +127,7 @@ func (w *world) round(r round) {
 		w.report.silences[b.name] = append(w.report.silences[b.name], silence)
 	}
 	w.t.Logf("round %d (%s): struck for %s, served %s later, checked in %s; %s; %s", r.number, r, short(struck.Sub(began)), short(served.Sub(struck)), short(time.Since(served)), strings.Join(checks, ", "), admins)
-	if still := harness.StoodStill() - stood; still > 0 {
+	if still := w.stoodStill(); still > 0 {
 		w.t.Logf("round %d: the machine, or this process, stood still for %s in all; limits were longer by as much", r.number, short(still))
 	}
 	if err != nil {

@@ -111,7 +111,7 @@ func (w *world) checkTopic(topic string, leases []harness.Lease, checks *[]strin
 		if err != nil {
 			return err
 		}
-		stale = o.ForgiveStarts(func(r int32, asked time.Time) bool { return justGranted(grants[r], asked) })
+		stale = o.ForgiveStarts(func(r int32, asked time.Time) bool { return justGranted(grants[r], asked, w.stoodStill()) })
 		errs = append(errs, o.Breaches(read)...)
 	}
 	*checks = append(*checks, fmt.Sprintf("%s K1-K5 %d acknowledged, %d stale starts", topic, len(acks), stale))
@@ -178,6 +178,9 @@ func (w *world) grants(topic string, ranges int) ([][]grant, error) {
 	}
 	return out, nil
 }
+
+// stoodStill is for how long the machine stood still since the round began.
+func (w *world) stoodStill() time.Duration { return harness.StoodStill() - w.stoodBefore }
 
 // unstepped gives a moment as an unstepped clock told it. A stamp is by the clock of whoever proposed the change, which may have
 // been stepped by more than a life lasts: what lies outside the life was.

@@ -187,9 +187,13 @@ func deposed(e end, grants []grant) bool {
 // leaseTime is vtopd's default: a holder that hears of no verified Raft leader stops by then.
 const leaseTime = 10 * time.Second
 
+// grantSlack is how much later than its stamp a grant may come to be committed, beside what the machine stood still.
+const grantSlack = 5 * time.Second
+
 // justGranted reports whether the holder before the present one may have been asked, which was not due to know that it is deposed.
-func justGranted(grants []grant, asked time.Time) bool {
-	return slices.ContainsFunc(grants, func(g grant) bool { return !g.at.After(asked) && asked.Sub(g.at) < leaseTime+time.Second })
+// A grant has the time at which it was proposed: where the machine stood still meanwhile, the old holder's deadline is later by that.
+func justGranted(grants []grant, asked time.Time, stood time.Duration) bool {
+	return slices.ContainsFunc(grants, func(g grant) bool { return !g.at.After(asked) && asked.Sub(g.at) < leaseTime+grantSlack+stood })
 }
 
 // given is an error if an idempotent producer gave a record up: nothing here exhausts its retries. One that isn't may: its client

@@ -32,7 +32,7 @@ func (r *report) String() string {
 	fmt.Fprintln(tab, "fault\tblows\tmedian\tworst")
 	for _, name := range slices.Sorted(maps.Keys(r.silences)) {
 		all := slices.Sorted(slices.Values(r.silences[name]))
-		fmt.Fprintf(tab, "%s\t%d\t%s\t%s\n", name, len(all), short((all[(len(all)-1)/2] + all[len(all)/2]) / 2), short(all[len(all)-1]))
+		fmt.Fprintf(tab, "%s\t%d\t%s\t%s\n", name, len(all), short((all[(len(all)-1)/2]+all[len(all)/2])/2), short(all[len(all)-1]))
 	}
 	_ = tab.Flush()
 	for _, name := range slices.Sorted(maps.Keys(r.skipped)) {

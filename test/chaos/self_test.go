@@ -71,9 +71,28 @@ func TestDeposed_IsWhoWasAskedBehindTheNextGrant(t *testing.T) {
 
 func TestJustGranted_IsALeaseTimeBehindAGrant(t *testing.T) {
 	granted := time.UnixMilli(1000)
-	for after, want := range map[time.Duration]bool{-1: false, 0: true, leaseTime: true, leaseTime + 2*time.Second: false} {
-		if got := justGranted([]grant{{2, granted}}, granted.Add(after)); got != want {
-			t.Errorf("%s behind the grant: %v", after, got)
+	last := leaseTime + grantSlack
+	for _, c := range []struct {
+		after, stood time.Duration
+		want         bool
+	}{{-1, 0, false}, {0, 0, true}, {leaseTime, 0, true}, {last, 0, false}, {last, time.Second, true}, {last + time.Second, time.Second, false}} {
+		if got := justGranted([]grant{{2, granted}}, granted.Add(c.after), c.stood); got != c.want {
+			t.Errorf("%s behind the grant, the machine stood still for %s: %v", c.after, c.stood, got)
+		}
+	}
+}
+
+func TestUnstepped_IsTheTimeOfAClockThatWasNotStepped(t *testing.T) {
+	for _, by := range []time.Duration{6 * time.Hour, -12 * time.Hour} {
+		w := &world{began: time.Now().Add(-time.Hour)}
+		w.stepped.Store(by.Milliseconds())
+		for _, ago := range []time.Duration{0, time.Minute, time.Hour} {
+			moment := time.Now().Add(-ago)
+			for _, stamp := range []time.Time{moment, moment.Add(by)} {
+				if got := w.unstepped(stamp); !got.Equal(moment) {
+					t.Errorf("a clock stepped by %s: %s is taken for %s, want %s", by, stamp, got, moment)
+				}
+			}
 		}
 	}
 }

@@ -51,6 +51,8 @@ type world struct {
 	// stepped is by what the clock of a node was stepped in this life, in milliseconds; 0: not yet.
 	stepped atomic.Int64
 	began   time.Time
+	// stoodBefore is for how long the machine stood still before the round.
+	stoodBefore time.Duration
 
 	mu     sync.Mutex
 	errs   []error // found while a round ran
