@@ -118,6 +118,9 @@ func (t *task) promoting(_ context.Context, s scene) turn {
 // begin while this one is made.
 func (t *task) whyNotVoter(s scene, rep fsm.Replica) string {
 	_, noLeader := t.leader(s)
+	if s.rg.Lease.Holder == t.r.cfg.Self {
+		noLeader = "" // it waits for nobody else then
+	}
 	if !rep.CanVote() {
 		for _, v := range s.rg.Voters() {
 			if v.Lost != "" {
