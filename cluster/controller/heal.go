@@ -60,7 +60,6 @@ type healer struct {
 	sites    []placement.Site
 	racks    map[vtop.NodeName]string
 	running  int
-	replaced map[vtop.Range][]*fsm.RepairJob // jobs that are done and that brought a replica in another node's place
 	stuck    map[vtop.Range]string
 	wanted   map[want]bool
 }
@@ -104,13 +103,10 @@ func (c *Controller) heal(ctx context.Context) {
 func (c *Controller) newHealer(now time.Duration) *healer {
 	h := &healer{
 		c: c, state: c.cfg.Machine.State(), now: now, verdicts: map[vtop.NodeName]liveness.Verdict{}, racks: map[vtop.NodeName]string{},
-		replaced: map[vtop.Range][]*fsm.RepairJob{}, stuck: map[vtop.Range]string{}, wanted: map[want]bool{},
+		stuck: map[vtop.Range]string{}, wanted: map[want]bool{},
 	}
 	coming := map[vtop.NodeName]int{}
 	for job := range h.state.Repairs() {
-		if job.Step == fsm.RepairDone && !job.Holes && job.Replace != "" && job.Replace != job.Destination {
-			h.replaced[job.Range] = append(h.replaced[job.Range], job)
-		}
 		if !job.Active() || job.Holes {
 			continue
 		}
@@ -176,7 +172,7 @@ func (h *healer) request(r *fsm.Range) (q fsm.RepairRequest, ok bool) {
 		}
 	}
 	q = fsm.RepairRequest{Range: r.ID, Config: r.ConfigVersion, Origin: fsm.OriginHeal, MaxRate: h.c.cfg.RepairRate}
-	for _, find := range []func(*fsm.Range, *fsm.RepairRequest) bool{h.broken, h.tooFew, h.stayed, h.draining} {
+	for _, find := range []func(*fsm.Range, *fsm.RepairRequest) bool{h.broken, h.tooFew, h.draining} {
 		if !find(r, &q) {
 			continue
 		}
@@ -261,10 +257,6 @@ func (h *healer) home(r *fsm.Range, q *fsm.RepairRequest) bool {
 	var have []vtop.NodeName
 	for _, rep := range r.Replicas {
 		have = append(have, rep.Node)
-	}
-	if node, ok := h.wantedOn(r); ok && q.Replace == "" {
-		q.Destination = node
-		return true
 	}
 	home, why := placement.Home(h.sites, h.racks, have, q.Replace)
 	if why != "" {

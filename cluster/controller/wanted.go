@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"github.com/vtop-log/vtop"
-	"github.com/vtop-log/vtop/cluster/placement"
 	"github.com/vtop-log/vtop/fsm"
 )
 
@@ -32,32 +31,4 @@ func (h *healer) unwanted(r *fsm.Range) bool {
 		}
 	}
 	return true
-}
-
-// stayed finds a voter that was replaced and is there still, as what was to take its place took that of one that was lost
-// meanwhile: it goes when one more has come.
-func (h *healer) stayed(r *fsm.Range, q *fsm.RepairRequest) bool {
-	if len(r.Voters()) > len(r.Preferred) || len(r.Learners()) > 0 {
-		return false
-	}
-	for _, job := range h.replaced[r.ID] {
-		old, votes := r.VoterOn(job.Replace)
-		if rep, ok := r.Replica(job.Replica); !ok || !rep.CanVote() || !votes || old.ID >= job.Replica {
-			continue
-		}
-		q.Reason = fmt.Sprintf("%s is replaced by %s, and has stayed in the place of another one", job.Replace, job.Destination)
-		return true
-	}
-	return false
-}
-
-// wantedOn finds a node that the range is wanted on, that has room, and no replica of it.
-func (h *healer) wantedOn(r *fsm.Range) (vtop.NodeName, bool) {
-	for _, name := range r.Preferred {
-		has := slices.ContainsFunc(r.Replicas, func(rep fsm.Replica) bool { return rep.Node == name })
-		if !has && slices.ContainsFunc(h.sites, func(s placement.Site) bool { return s.Name == name }) {
-			return name, true
-		}
-	}
-	return "", false
 }

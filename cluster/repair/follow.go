@@ -84,7 +84,7 @@ func (t *task) whyBehind(s scene, durable vtop.Offset) string {
 	return text
 }
 
-// promoting waits until the leader has made the replica a voter, and until the one that it replaces has gone if it can; then the job
+// promoting waits until the leader has made the replica a voter, and until the one that it replaces has gone; then the job
 // ends with what is read back from this node's disk (I12).
 func (t *task) promoting(_ context.Context, s scene) turn {
 	rep, ok := s.rg.Replica(t.p.Replica)
@@ -113,9 +113,7 @@ func (t *task) promoting(_ context.Context, s scene) turn {
 	return t.readBack(s, log)
 }
 
-// whyNotVoter says what the promotion waits for; empty: nothing. The voter that is replaced is not waited for if it can't go, as
-// there would be fewer voters than are wanted: a lost one had to go first. Another job brings one more for it, which could not
-// begin while this one is made.
+// whyNotVoter says what the promotion waits for; empty: nothing.
 func (t *task) whyNotVoter(s scene, rep fsm.Replica) string {
 	_, noLeader := t.leader(s)
 	if s.rg.Lease.Holder == t.r.cfg.Self {
@@ -129,7 +127,7 @@ func (t *task) whyNotVoter(s scene, rep fsm.Replica) string {
 		}
 		return orElse(noLeader, fmt.Sprintf("node %q, which leads, has not made replica %d a voter yet", s.rg.Lease.Holder, rep.ID))
 	}
-	if s.job.Replace == "" || s.job.Holes || len(s.rg.Voters()) <= len(s.rg.Preferred) {
+	if s.job.Replace == "" || s.job.Holes {
 		return ""
 	}
 	for _, v := range s.rg.Voters() {

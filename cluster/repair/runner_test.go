@@ -658,26 +658,6 @@ func TestRunner_WholeMeanwhile(t *testing.T) {
 	})
 }
 
-// A voter that a job replaces stays where the replica that the job brought takes the place of a lost one, so that no voter is
-// missing. Nobody may wait for it then: no other job for the range began while this one is made.
-func TestRunner_ReplacedVoterStaysInALostOnesPlace(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		w := newWorld(t, "d")
-		w.segments(3, 200_000)
-		w.start()
-		id := w.submit(func(q *fsm.RepairRequest) { q.Replace = "b" })
-		w.lose("c")
-		w.whole(w.finish(id))
-		var on []vtop.NodeName
-		for _, v := range w.state().Voters() {
-			on = append(on, v.Node)
-		}
-		if slices.Sort(on); !slices.Equal(on, []vtop.NodeName{"a", "b", "d"}) {
-			t.Errorf("voters on %v", on)
-		}
-	})
-}
-
 // At most two jobs receive at a time, the oldest first; those that wait say so.
 func TestRunner_TwoAtATime(t *testing.T) {
 	bubble(t, func(t *testing.T) {

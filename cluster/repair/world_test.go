@@ -380,8 +380,7 @@ func (w *world) engine() {
 	}
 	for _, job := range w.jobs() {
 		if rep, votes := rg.VoterOn(w.self); votes && job.Replace != "" && job.Replace != w.self {
-			// A living voter goes only if enough others stay, as protocol.Plan has it.
-			if old, there := rg.VoterOn(job.Replace); there && old.ID < rep.ID && len(rg.Voters()) > len(rg.Preferred) {
+			if old, there := rg.VoterOn(job.Replace); there && old.ID < rep.ID {
 				w.change(fsm.RemoveVoter, old.ID)
 			}
 		}
