@@ -88,7 +88,9 @@ func parse(line string) (program.Record, bool) {
 	return program.Read(int32(r), offset, []byte(f[2])), err1 == nil && err2 == nil
 }
 
-// failed takes an error that the tools log for a failure; the client's own warnings of a broken connection are none.
+// failed takes an error that the tools log for a failure; the client's own warnings of a broken connection are none, and it is none
+// that a consumer which ends tells a coordinator so that is none any more: it doesn't ask for the new one.
 func failed(line string) bool {
-	return strings.Contains(line, "] ERROR ")
+	leaves := strings.Contains(line, "LeaveGroup request") && strings.Contains(line, "not the correct coordinator")
+	return strings.Contains(line, "] ERROR ") && !leaves
 }
