@@ -90,6 +90,9 @@ func checkImports(t *testing.T, p listed) {
 			if rel, ours := relative(imp); ours && !granted(layer.may, rel) {
 				t.Errorf("%s imports %s: %s", p.ImportPath, imp, layer.reason)
 			}
+			if rel, ours := relative(imp); ours && strings.HasSuffix(rel, "test") && !covers("test/...", pkg) {
+				t.Errorf("%s imports %s, which is there for tests", p.ImportPath, imp)
+			}
 		}
 		for _, imp := range append(p.TestImports, p.XTestImports...) {
 			if rel, ours := relative(imp); ours && covers("test/...", rel) && !covers("test/...", pkg) {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/vtop-log/vtop"
 	"github.com/vtop-log/vtop/fsm"
+	"github.com/vtop-log/vtop/transport/transporttest"
 )
 
 // startNodes starts n nodes of one cluster in this process; the first of dirs that are given are used again.
@@ -18,14 +19,14 @@ func startNodes(t *testing.T, n int, dirs ...string) []*Node {
 	var peers []string
 	var nodes []*Node
 	for range n {
-		peers = append(peers, freeAddr(t))
+		peers = append(peers, transporttest.FreeAddr(t))
 	}
 	for i := range n {
 		dir := t.TempDir()
 		if i < len(dirs) {
 			dir = dirs[i]
 		}
-		gossip := freeAddr(t)
+		gossip := transporttest.FreeAddr(t)
 		node, err := Start(Config{
 			Name: vtop.NodeName(fmt.Sprint("n", i+1)), DataDir: dir, PeerBind: peers[i], GossipBind: gossip,
 			Advertise: fsm.Addresses{Peer: peers[i], Gossip: gossip, Kafka: "127.0.0.1:1"},

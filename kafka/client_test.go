@@ -16,23 +16,13 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
-	"go.uber.org/goleak"
 
 	"github.com/vtop-log/vtop"
 	"github.com/vtop-log/vtop/batch"
+	"github.com/vtop-log/vtop/transport/transporttest"
 )
 
-// TestMain fails what left goroutines behind. They may take their time to end: goleak alone looks for half a second.
-func TestMain(m *testing.M) { goleak.VerifyTestMain(patiently{m}) }
-
-type patiently struct{ *testing.M }
-
-func (p patiently) Run() int {
-	code := p.M.Run()
-	for end := time.Now().Add(time.Minute); goleak.Find() != nil && time.Now().Before(end); {
-	}
-	return code
-}
+func TestMain(m *testing.M) { transporttest.Main(m) }
 
 func testContext(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), hangs)

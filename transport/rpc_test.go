@@ -13,6 +13,7 @@ import (
 	"github.com/vtop-log/vtop"
 	"github.com/vtop-log/vtop/transport/peerpb"
 	"github.com/vtop-log/vtop/transport/tlsid"
+	"github.com/vtop-log/vtop/transport/transporttest"
 )
 
 // echo is a handler that answers with what it was asked, or with err.
@@ -254,7 +255,7 @@ func TestAdmit_HasTheLastWord(t *testing.T) {
 
 func TestCall_UnreachableSaysThatNothingWasSent(t *testing.T) {
 	onBoth(t, func(t *testing.T, w *world) {
-		a, b := w.node("a", clusterA), Target{Name: "b", Addr: deafAddr(t)}
+		a, b := w.node("a", clusterA), Target{Name: "b", Addr: transporttest.RefusingAddr(t)}
 		_, err := a.client.Propose(limit(t), b, &peerpb.ProposeRequest{})
 		if !errors.Is(err, ErrUnreachable) || !errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, vtop.ErrTimeout) {
 			t.Errorf("call: %v", err)
@@ -263,18 +264,6 @@ func TestCall_UnreachableSaysThatNothingWasSent(t *testing.T) {
 			t.Errorf("stream: %v", err)
 		}
 	})
-}
-
-// deafAddr is an address of which a connection is refused: its port is bound, so that nobody else gets it, and nobody listens.
-func deafAddr(t *testing.T) string {
-	t.Helper()
-	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
-	must(t, err)
-	t.Cleanup(func() { _ = syscall.Close(fd) })
-	must(t, syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}))
-	name, err := syscall.Getsockname(fd)
-	must(t, err)
-	return fmt.Sprintf("127.0.0.1:%d", name.(*syscall.SockaddrInet4).Port)
 }
 
 // waiter answers nothing until its context ends.

@@ -9,23 +9,13 @@ import (
 	"time"
 
 	"github.com/hashicorp/go-hclog"
-	"go.uber.org/goleak"
 
 	"github.com/vtop-log/vtop"
 	"github.com/vtop-log/vtop/transport/tlsid"
+	"github.com/vtop-log/vtop/transport/transporttest"
 )
 
-// TestMain fails what left goroutines behind. They may take their time to end: goleak alone looks for half a second.
-func TestMain(m *testing.M) { goleak.VerifyTestMain(patiently{m}) }
-
-type patiently struct{ *testing.M }
-
-func (p patiently) Run() int {
-	code := p.M.Run()
-	for end := time.Now().Add(time.Minute); goleak.Find() != nil && time.Now().Before(end); {
-	}
-	return code
-}
+func TestMain(m *testing.M) { transporttest.Main(m) }
 
 var (
 	clusterA = vtop.ClusterID{0xaa, 1}

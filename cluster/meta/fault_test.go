@@ -20,6 +20,7 @@ import (
 	"github.com/vtop-log/vtop"
 	"github.com/vtop-log/vtop/fsm"
 	"github.com/vtop-log/vtop/transport"
+	"github.com/vtop-log/vtop/transport/transporttest"
 )
 
 // snapshotFiles are the files of that name in all snapshots of a Raft directory, the oldest first.
@@ -367,7 +368,7 @@ func TestMeta_HandOverThatNeverEndsIsGivenUp(t *testing.T) {
 // After a long partition nobody is in anybody's list of members any more, and nobody would call anybody: seeds are called
 // for ever (H3).
 func TestGossip_CallsSeedsForEver(t *testing.T) {
-	here, there := freeAddr(t), freeAddr(t)
+	here, there := transporttest.FreeAddr(t), transporttest.FreeAddr(t)
 	a := startTestGossip(t, "a", here)
 	ctx, cancel := context.WithCancel(t.Context())
 	var asked atomic.Int64

@@ -8,6 +8,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/vtop-log/vtop"
+	"github.com/vtop-log/vtop/transport/transporttest"
 )
 
 // startTestGossip runs the gossip of a node of one cluster until the test ends.
@@ -27,8 +28,8 @@ func startTestGossip(t *testing.T, name vtop.NodeName, addr string) *gossip {
 // The list of members is read while nodes say anew who they are; what memberlist gives out it goes on writing to. The race detector
 // is what looks here.
 func TestGossip_MembersWhileOneSpeaks(t *testing.T) {
-	there := freeAddr(t)
-	a, b := startTestGossip(t, "a", there), startTestGossip(t, "b", freeAddr(t))
+	there := transporttest.FreeAddr(t)
+	a, b := startTestGossip(t, "a", there), startTestGossip(t, "b", transporttest.FreeAddr(t))
 	if _, err := b.list.Join([]string{there}); err != nil {
 		t.Fatal(err)
 	}

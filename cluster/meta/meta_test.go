@@ -12,24 +12,13 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/vtop-log/vtop"
 	"github.com/vtop-log/vtop/fsm"
+	"github.com/vtop-log/vtop/transport/transporttest"
 )
 
 // What Meta starts ends with Close; memberlist's and net/http's goroutines end on their own soon after.
-func TestMain(m *testing.M) {
-	code := m.Run()
-	err := goleak.Find()
-	for end := time.Now().Add(time.Minute); err != nil && time.Now().Before(end); err = goleak.Find() {
-	}
-	if err != nil && code == 0 {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { transporttest.Main(m) }
 
 func TestMeta_OneNodeAlone(t *testing.T) {
 	w := newWorld(t, 1, "a")
@@ -151,7 +140,7 @@ func TestMeta_AllAddressesChange(t *testing.T) {
 	w.stopAll()
 	w.join = nil
 	for _, n := range []string{"a", "b", "c"} {
-		w.box(n).peer = freeAddr(t)
+		w.box(n).peer = transporttest.FreeAddr(t)
 		w.join = append(w.join, w.box(n).peer)
 	}
 	w.startAll("c", "a", "b")
@@ -173,7 +162,7 @@ func TestMeta_OneAddressChanges(t *testing.T) {
 	w.startAll("a", "b", "c")
 	w.joined("a", "b", "c")
 	w.box("b").kill()
-	w.box("b").peer = freeAddr(t)
+	w.box("b").peer = transporttest.FreeAddr(t)
 	w.box("b").start()
 	w.joined("b")
 	if addr, ok := w.box("c").meta.NodeAddress("b"); !ok || addr.Peer != w.box("b").peer {
@@ -290,7 +279,7 @@ func TestMeta_SecondNodeOfOneName(t *testing.T) {
 	w.heal = 20 * time.Second // longer than a busy machine holds up the owner of the name
 	w.startAll("a", "b", "c")
 	w.joined("a", "b", "c")
-	twin := &box{w: w, name: "b", peer: freeAddr(t), gossip: freeAddr(t)}
+	twin := &box{w: w, name: "b", peer: transporttest.FreeAddr(t), gossip: transporttest.FreeAddr(t)}
 	twin.wipe()
 	twin.start()
 	defer twin.kill()

@@ -18,6 +18,7 @@ import (
 	"github.com/vtop-log/vtop"
 	"github.com/vtop-log/vtop/fsm"
 	"github.com/vtop-log/vtop/transport"
+	"github.com/vtop-log/vtop/transport/transporttest"
 )
 
 // disk is what a node's data directory remembers; the Raft and state directories stand beside it.
@@ -112,7 +113,7 @@ func pace(t *testing.T) time.Duration {
 func (w *world) box(name string) *box { return w.boxes[vtop.NodeName(name)] }
 
 func (w *world) addBox(name string) *box {
-	b := &box{w: w, name: vtop.NodeName(name), peer: freeAddr(w.t), gossip: freeAddr(w.t)}
+	b := &box{w: w, name: vtop.NodeName(name), peer: transporttest.FreeAddr(w.t), gossip: transporttest.FreeAddr(w.t)}
 	b.wipe()
 	w.boxes[b.name] = b
 	return b

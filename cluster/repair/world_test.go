@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"github.com/hashicorp/go-hclog"
-	"go.uber.org/goleak"
 
 	"github.com/vtop-log/vtop"
 	"github.com/vtop-log/vtop/batch"
@@ -24,19 +23,10 @@ import (
 	"github.com/vtop-log/vtop/storage"
 	"github.com/vtop-log/vtop/storage/vfs"
 	"github.com/vtop-log/vtop/transport"
+	"github.com/vtop-log/vtop/transport/transporttest"
 )
 
-// TestMain fails what left goroutines behind. They may take their time to end: goleak alone looks for half a second.
-func TestMain(m *testing.M) { goleak.VerifyTestMain(patiently{m}) }
-
-type patiently struct{ *testing.M }
-
-func (p patiently) Run() int {
-	code := p.M.Run()
-	for end := time.Now().Add(time.Minute); goleak.Find() != nil && time.Now().Before(end); {
-	}
-	return code
-}
+func TestMain(m *testing.M) { transporttest.Main(m) }
 
 func ok(t testing.TB, err error) {
 	t.Helper()

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/hashicorp/go-hclog"
-	"go.uber.org/goleak"
 
 	"github.com/vtop-log/vtop"
 	"github.com/vtop-log/vtop/cluster/repair"
@@ -19,19 +18,10 @@ import (
 	"github.com/vtop-log/vtop/storage"
 	"github.com/vtop-log/vtop/storage/vfs"
 	"github.com/vtop-log/vtop/transport"
+	"github.com/vtop-log/vtop/transport/transporttest"
 )
 
-// TestMain fails what left goroutines behind. They may take their time to end: goleak alone looks for half a second.
-func TestMain(m *testing.M) { goleak.VerifyTestMain(patiently{m}) }
-
-type patiently struct{ *testing.M }
-
-func (p patiently) Run() int {
-	code := p.M.Run()
-	for end := time.Now().Add(time.Minute); goleak.Find() != nil && time.Now().Before(end); {
-	}
-	return code
-}
+func TestMain(m *testing.M) { transporttest.Main(m) }
 
 // patience ends a test that hangs; a machine that is busy may need many times what it needs alone. Nothing is asserted of how
 // long anything takes.

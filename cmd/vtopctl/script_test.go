@@ -10,7 +10,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -21,6 +20,7 @@ import (
 	"github.com/vtop-log/vtop/storage/manifest"
 	"github.com/vtop-log/vtop/transport/adminapi"
 	"github.com/vtop-log/vtop/transport/tlsid"
+	"github.com/vtop-log/vtop/transport/transporttest"
 )
 
 func TestMain(m *testing.M) {
@@ -42,7 +42,7 @@ func TestScripts(t *testing.T) {
 			"ready":       cmdReady,
 		},
 		Setup: func(env *testscript.Env) error {
-			nobody, free, err := deafAddr()
+			nobody, free, err := transporttest.Refuse()
 			if err != nil {
 				return err
 			}
@@ -59,26 +59,6 @@ func TestScripts(t *testing.T) {
 			return nil
 		},
 	})
-}
-
-// deafAddr is an address of which a connection is refused: its port is bound, so that nobody else gets it, and nobody listens.
-func deafAddr() (addr string, free func(), err error) {
-	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
-	if err != nil {
-		return "", nil, err
-	}
-	syscall.CloseOnExec(fd)
-	free = func() { _ = syscall.Close(fd) }
-	if err := syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
-		free()
-		return "", nil, err
-	}
-	name, err := syscall.Getsockname(fd)
-	if err != nil {
-		free()
-		return "", nil, err
-	}
-	return fmt.Sprintf("127.0.0.1:%d", name.(*syscall.SockaddrInet4).Port), free, nil
 }
 
 type clusterKey struct{}

@@ -18,6 +18,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/vtop-log/vtop/test/harness"
+	"github.com/vtop-log/vtop/transport/transporttest"
 )
 
 // The same scenarios against Apache Kafka of the same version as the Java client: three nodes, each broker and
@@ -29,7 +30,7 @@ func TestClients_Apache(t *testing.T) {
 	}
 	a := &apache{t: t, jars: jars, base: t.TempDir()}
 	for i := range 3 {
-		a.nodes = append(a.nodes, &apacheNode{id: i + 1, kafka: harness.FreeAddr(t), control: harness.FreeAddr(t)})
+		a.nodes = append(a.nodes, &apacheNode{id: i + 1, kafka: transporttest.FreeAddr(t), control: transporttest.FreeAddr(t)})
 	}
 	t.Cleanup(a.close)
 	for _, n := range a.nodes {

@@ -2,6 +2,7 @@ package harness
 
 import (
 	"fmt"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/vtop-log/vtop/transport/tlsid"
+	"github.com/vtop-log/vtop/transport/transporttest"
 )
 
 // Options say what cluster a test wants.
@@ -118,7 +120,7 @@ func (c *Cluster) AddNode() *Node {
 	host := c.opt.Host(i)
 	n := &Node{
 		Name: "n" + strconv.Itoa(i+1), Index: i, Dir: c.opt.Dir(i), cluster: c,
-		Kafka: freeAddr(c.T, host), Peer: freeAddr(c.T, host), Gossip: freeAddr(c.T, host), Admin: freeAddr(c.T, host),
+		Kafka: addrOn(c.T, host), Peer: addrOn(c.T, host), Gossip: addrOn(c.T, host), Admin: addrOn(c.T, host),
 		logPath: filepath.Join(c.base, "n"+strconv.Itoa(i+1)+".log"),
 	}
 	if c.certs != "" {
@@ -160,7 +162,7 @@ func (c *Cluster) CertDir() string { return c.certs }
 // Move gives the node other addresses from its next start on.
 func (n *Node) Move() {
 	t, host := n.cluster.T, n.cluster.opt.Host(n.Index)
-	n.Kafka, n.Peer, n.Gossip, n.Admin = freeAddr(t, host), freeAddr(t, host), freeAddr(t, host), freeAddr(t, host)
+	n.Kafka, n.Peer, n.Gossip, n.Admin = addrOn(t, host), addrOn(t, host), addrOn(t, host), addrOn(t, host)
 }
 
 func (c *Cluster) founders() string {
@@ -239,4 +241,9 @@ func (c *Cluster) cleanup() {
 	if err := os.RemoveAll(c.base); err != nil {
 		c.T.Logf("remove %s: %v", c.base, err)
 	}
+}
+
+// addrOn is a free address of a host, which may belong to another network namespace.
+func addrOn(t testing.TB, host string) string {
+	return net.JoinHostPort(host, transporttest.FreePort(t))
 }

@@ -12,26 +12,14 @@ import (
 	"path/filepath"
 	"reflect"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/vtop-log/vtop/transport/tlsid"
+	"github.com/vtop-log/vtop/transport/transporttest"
 )
 
-// TestMain fails what left goroutines behind. They may take their time to end: goleak alone looks for half a second.
-func TestMain(m *testing.M) { goleak.VerifyTestMain(patiently{m}) }
-
-type patiently struct{ *testing.M }
-
-func (p patiently) Run() int {
-	code := p.M.Run()
-	for end := time.Now().Add(time.Minute); goleak.Find() != nil && time.Now().Before(end); {
-	}
-	return code
-}
+func TestMain(m *testing.M) { transporttest.Main(m) }
 
 func must(t testing.TB, err error) {
 	t.Helper()
@@ -266,25 +254,13 @@ func TestServer_RefusesWhatMakesNoSense(t *testing.T) {
 }
 
 func TestClient_SaysThatNobodyIsThere(t *testing.T) {
-	addr := deafAddr(t)
+	addr := transporttest.RefusingAddr(t)
 	c := NewClient(addr, nil)
 	defer c.Close()
 	var e *Error
 	if _, err := c.Status(context.Background()); !errors.As(err, &e) || e.Code != CodeUnreachable || !strings.Contains(e.Message, addr) || e.Hint == "" {
 		t.Errorf("%v", err)
 	}
-}
-
-// deafAddr is an address of which a connection is refused: its port is bound, so that nobody else gets it, and nobody listens.
-func deafAddr(t *testing.T) string {
-	t.Helper()
-	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
-	must(t, err)
-	t.Cleanup(func() { _ = syscall.Close(fd) })
-	must(t, syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}))
-	name, err := syscall.Getsockname(fd)
-	must(t, err)
-	return fmt.Sprintf("127.0.0.1:%d", name.(*syscall.SockaddrInet4).Port)
 }
 
 func TestCheckExposure(t *testing.T) {
