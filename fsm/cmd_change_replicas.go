@@ -190,12 +190,7 @@ func (c *ChangeReplicas) removeVoter(t *tx, r *Range) *Refusal {
 	if refusal := c.remove(t, r, Voter); refusal != nil {
 		return refusal
 	}
-	voters, able := r.Voters(), 0
-	for _, v := range voters {
-		if v.CanVote() {
-			able++
-		}
-	}
+	voters, able := r.Voters(), r.AbleVoters()
 	if able <= len(voters)/2 {
 		return refusef(CodeNoMajority, "without replica %d only %d of %d voters of %s can vote", c.ReplicaID, able, len(voters), t.s.RangeName(r.ID))
 	}

@@ -269,6 +269,16 @@ type Range struct {
 // Voters returns the voting replicas, lost ones included, in order of their ids.
 func (r *Range) Voters() []Replica { return r.withRole(Voter) }
 
+// AbleVoters counts the voters that can vote.
+func (r *Range) AbleVoters() (able int) {
+	for _, rep := range r.Replicas {
+		if rep.CanVote() {
+			able++
+		}
+	}
+	return able
+}
+
 // Learners returns the learners in order of their ids.
 func (r *Range) Learners() []Replica { return r.withRole(Learner) }
 

@@ -12,14 +12,10 @@ import (
 // one is lost, where one is to go for it, where its node is wanted by name, or where its job was asked for in nobody's place; a
 // living voter goes only where there are more than wished.
 func (t *tx) endNeedless(r *Range) {
-	var ids []RepairID
-	for job := range t.s.ActiveRepairs(r.ID) {
-		ids = append(ids, job.ID)
-	}
-	for _, id := range ids {
+	for _, job := range slices.Collect(t.s.ActiveRepairs(r.ID)) {
 		// The end of one may have taken its learner from the range, and ended others.
 		now, ok := t.s.Range(r.ID)
-		old, known := t.s.Repair(id)
+		old, known := t.s.Repair(job.ID)
 		if !ok || !known || !old.Active() {
 			continue
 		}
@@ -30,9 +26,9 @@ func (t *tx) endNeedless(r *Range) {
 		if stays := now.clone(); now.replacedStays(old) && !slices.Contains(now.Preferred, old.Replace) && stays.preferWhereFree(old.Replace, t.holdsPlace(now, false)) {
 			t.putRange(stays)
 		}
-		job := old.clone()
-		job.Cause = clip(why)
-		t.endRepair(job, RepairCancelled)
+		ended := old.clone()
+		ended.Cause = clip(why)
+		t.endRepair(ended, RepairCancelled)
 	}
 }
 

@@ -85,10 +85,12 @@ func (m *Metrics) watch(s *Server) {
 		}
 	}
 	limit := func(name, help string, n int64) { gauge(name, help, func() float64 { return float64(n) }) }
-	for name, b := range map[string]*budget{"request": s.requests, "response": s.responses, "work": s.work} {
-		what := map[string]string{"request": "requests", "response": "fetched records", "work": "what requests with many elements come to"}[name]
-		gauge(name+"_inflight_bytes", "Bytes reserved now in the budget for "+what+".", func() float64 { return float64(b.used.Load()) })
-		limit(name+"_inflight_limit_bytes", "Size of the budget for "+what+"; beyond it clients wait.", b.size)
+	for _, of := range []struct {
+		name, what string
+		b          *budget
+	}{{"request", "requests", s.requests}, {"response", "fetched records", s.responses}, {"work", "what requests with many elements come to", s.work}} {
+		gauge(of.name+"_inflight_bytes", "Bytes reserved now in the budget for "+of.what+".", func() float64 { return float64(of.b.used.Load()) })
+		limit(of.name+"_inflight_limit_bytes", "Size of the budget for "+of.what+"; beyond it clients wait.", of.b.size)
 	}
 	if t := s.cfg.TLS; t != nil {
 		gauge("tls_certificate_expiry_seconds", "When the certificate of the client port ends, in Unix seconds.", func() float64 { return float64(t.NotAfter().Unix()) })

@@ -79,11 +79,12 @@ func (p *picture) quorumOf(r *fsm.Range) placement.Quorum {
 	return q
 }
 
-// voter is fit if it can vote, lives, is whole as far as its node knows, and follows with everything durable that was committed when the floor was last
-// reported: about a second ago, so that a follower of a busy leader counts, and one that has just come back does not.
+// voter is fit if it can vote, lives, is whole as far as its node knows, and follows with everything durable that was committed when
+// the floor was last reported: about a second ago, so that a follower of a busy leader counts, and one that has just come back does not.
 func (p *picture) voter(r *fsm.Range, rep fsm.Replica, leader *adminapi.LocalRange) placement.Member {
 	m := placement.Member{Node: rep.Node}
 	verdict, judged := p.verdicts()[rep.Node]
+	damage, ailing := p.damage(rep.Node, r), p.ailing(rep.Node, r)
 	switch {
 	case rep.Lost != "":
 		m.Why = "lost: " + rep.Lost
@@ -91,11 +92,11 @@ func (p *picture) voter(r *fsm.Range, rep fsm.Replica, leader *adminapi.LocalRan
 	case judged && !verdict.Alive:
 		m.Why = verdict.Reason
 		return m
-	case p.damage(rep.Node, r) != "":
-		m.Why = "is damaged: " + p.damage(rep.Node, r)
+	case damage != "":
+		m.Why = "is damaged: " + damage
 		return m
-	case p.ailing(rep.Node, r) != "":
-		m.Why = p.ailing(rep.Node, r)
+	case ailing != "":
+		m.Why = ailing
 		return m
 	case leader == nil:
 		m.Unknown, m.Why = true, "the range's leader does not answer"

@@ -104,17 +104,18 @@ func (p *picture) wish(r *fsm.Range, req adminapi.RepairRequest) wish {
 		return w
 	}
 	rep, votes := r.VoterOn(w.q.Destination)
+	damage, ailing := p.damage(w.q.Destination, r), p.ailing(w.q.Destination, r)
 	switch {
 	case votes && p.answers(r, rep) == nil:
 		w.err = adminapi.Errorf(adminapi.CodeUnavailable, "replica %d of %s on %s votes, and does not answer: whether it is whole can't be known", rep.ID, name, rep.Node).
 			WithHint("start vtopd there, and it catches up; or rebuild it elsewhere: vtopctl repair %s --node OTHER --replace %s", name, rep.Node)
-	case votes && p.damage(rep.Node, r) != "":
-		w.q.Holes, w.q.Replace, w.q.Reason = true, "", w.q.Reason+": "+p.damage(rep.Node, r)
+	case votes && damage != "":
+		w.q.Holes, w.q.Replace, w.q.Reason = true, "", w.q.Reason+": "+damage
 	case votes && w.q.Replace != "" && w.q.Replace != rep.Node && votesToo(r, w.q.Replace):
 		w.err = adminapi.Errorf(adminapi.CodeConflict, "replica %d of %s on %s votes already, and so does that of %s: there is nothing to rebuild, and a repair takes no vote away", rep.ID, name, rep.Node, w.q.Replace).
 			WithHint("rebuild it on a node without one, with --replace %s; or vtopctl node drain %s", w.q.Replace, w.q.Replace)
-	case votes && p.ailing(rep.Node, r) != "":
-		w.err = adminapi.Errorf(adminapi.CodeConflict, "replica %d of %s on %s votes, and cannot be used now: %s", rep.ID, name, rep.Node, p.ailing(rep.Node, r)).
+	case votes && ailing != "":
+		w.err = adminapi.Errorf(adminapi.CodeConflict, "replica %d of %s on %s votes, and cannot be used now: %s", rep.ID, name, rep.Node, ailing).
 			WithHint("vtopctl status tells what its node says; or rebuild it elsewhere: vtopctl repair %s --node OTHER --replace %s", name, rep.Node)
 	case votes:
 		w.nothing = fmt.Sprintf("replica %d of %s on %s votes and is whole: nothing to repair", rep.ID, name, rep.Node)
@@ -176,21 +177,6 @@ func (p *picture) topicOf(r *fsm.Range) string {
 		return t.Name
 	}
 	return r.ID.Topic.String()
-}
-
-// damage says what is damaged in the node's replica of a range; empty if nothing is known to be.
-func (p *picture) damage(node vtop.NodeName, r *fsm.Range) string {
-	local := p.locals[node]
-	if local == nil {
-		return ""
-	}
-	name := p.state.RangeName(r.ID)
-	for _, problem := range local.Problems {
-		if problem.Kind == kindDamaged && problem.Subject == name {
-			return problem.Message
-		}
-	}
-	return ""
 }
 
 // carried is what became of a wish.

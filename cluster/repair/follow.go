@@ -44,13 +44,7 @@ func (t *task) catchingUp(_ context.Context, s scene) turn {
 // outOfPatienceAdopted is outOfPatience for a job that has made a learner. While most voters of the range are lost, nobody can become
 // one, and what was received may be all that an operator has left to recover the range from: the job goes on then.
 func (t *task) outOfPatienceAdopted(s scene, next turn) turn {
-	able := 0
-	for _, v := range s.rg.Voters() {
-		if v.CanVote() {
-			able++
-		}
-	}
-	if able <= len(s.rg.Voters())/2 {
+	if s.rg.AbleVoters() <= len(s.rg.Voters())/2 {
 		t.moved = time.Now()
 	}
 	return t.outOfPatience(next)
