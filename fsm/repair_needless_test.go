@@ -20,7 +20,11 @@ func needlessWorld(t *testing.T) *world {
 func (w *world) change(kind ReplicaChange, node vtop.NodeName, id vtop.ReplicaID) vtop.ReplicaID {
 	w.t.Helper()
 	w.report(100, 100)
-	return w.ok(w.changeOf(kind, node, id)).ReplicaID
+	out := w.ok(w.changeOf(kind, node, id))
+	if now := w.rng(r0).ConfigVersion; out.ConfigVersion != now {
+		w.t.Errorf("%s led to version %d of the configuration, and says %d", kind, now, out.ConfigVersion)
+	}
+	return out.ReplicaID
 }
 
 func (w *world) replace(node, old vtop.NodeName) RepairID {
@@ -147,6 +151,21 @@ func TestRepairs_ReplacedVoterStays(t *testing.T) {
 	if !w.job(id).Active() {
 		t.Fatalf("job %+v", w.job(id))
 	}
+}
+
+// The leader may make a learner a voter before its job has told that it works for it: the job ends when it does.
+func TestRepairs_ReplacedVoterStaysAndTheReplicaIsToldLate(t *testing.T) {
+	w := needlessWorld(t)
+	id := w.replace("n4", "n3")
+	w.step(id, RepairAdopting, nil)
+	learner := w.change(AddLearner, "n4", 0)
+	w.change(RemoveVoter, "", w.replicaOn("n2"))
+	w.change(PromoteLearner, "", learner)
+	if !w.job(id).Active() {
+		t.Fatalf("job %+v", w.job(id))
+	}
+	w.step(id, RepairCatchingUp, func(p *RepairProgress) { p.Replica = learner })
+	w.needless(id, "keeps its voter")
 }
 
 // A node to which a job brings a replica keeps its place among the preferred, though its voter went first.

@@ -2,6 +2,7 @@ package kafka
 
 import (
 	"errors"
+	"strconv"
 	"testing"
 	"time"
 
@@ -140,6 +141,39 @@ func TestGroups_ConnectionThatEndsHoldsNobodyUp(t *testing.T) {
 	if again := conn.join(t, joinRequest(3, "g", j.MemberID, nil)); again.ErrorCode != 0 || len(again.Members) != 1 || again.Generation != 2 {
 		t.Errorf("joined again: %+v", again)
 	}
+}
+
+// TestGroups_WhoWaitsHoldsNobodyUp: a member that waits in SyncGroup keeps nothing of the budget that others need to be served (I13).
+func TestGroups_WhoWaitsHoldsNobodyUp(t *testing.T) {
+	c := newFakeCluster(t, 1, nil)
+	server := c.nodes[0].server
+	server.work = newBudget(elementCost) // for one at a time
+	leader, waits := dial(t, c.nodes[0]), dial(t, c.nodes[0])
+	first := joinRequest(3, "g", leader.join(t, joinRequest(3, "g", "", nil)).MemberID, nil)
+	second := joinRequest(3, "g", "", nil)
+	waits.send(t, second)
+	for leader.beat(t, "g", first.MemberID, 1) != kerr.RebalanceInProgress.Code {
+	}
+	generation := leader.join(t, first).Generation
+	_, joined := waits.receive(t, second)
+	give := map[string]string{}
+	for i := range 1000 {
+		give[strconv.Itoa(i)] = "to nobody"
+	}
+	sync := syncRequest("g", joined.(*kmsg.JoinGroupResponse).MemberID, generation, give)
+	waits.send(t, sync)
+	wantCode(t, "beat", leader.beat(t, "g", first.MemberID, generation), nil) // by now it waits, as good as surely
+	describe := kmsg.NewPtrDescribeGroupsRequest()
+	for i := range 100 {
+		describe.Groups = append(describe.Groups, strconv.Itoa(i))
+	}
+	if got := leader.ask(t, describe).(*kmsg.DescribeGroupsResponse); len(got.Groups) != 100 {
+		t.Errorf("%d groups", len(got.Groups))
+	}
+	s := leader.ask(t, syncRequest("g", first.MemberID, generation, nil)).(*kmsg.SyncGroupResponse)
+	wantCode(t, "the leader's sync", s.ErrorCode, nil)
+	_, synced := waits.receive(t, sync)
+	wantCode(t, "the sync that waited", synced.(*kmsg.SyncGroupResponse).ErrorCode, nil)
 }
 
 func TestGroups_StaticMemberIsFenced(t *testing.T) {

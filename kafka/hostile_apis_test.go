@@ -2,9 +2,11 @@ package kafka
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"net"
 	"runtime"
@@ -239,6 +241,33 @@ func TestHostile_EveryLengthOfEveryAPILies(t *testing.T) {
 	t.Logf("%d frames", frames)
 }
 
+// TestHostile_WhatTheGuardRefusesReachesNoAPI: whichever way an API goes through a connection, its guard stands before its decoder. One tag too
+// many is something that the decoders take.
+func TestHostile_WhatTheGuardRefusesReachesNoAPI(t *testing.T) {
+	s := hostileServer(t)
+	for _, a := range advertised(t, s) {
+		if !a.newRequest(a.max).IsFlexible() {
+			continue
+		}
+		w := shaper{flexible: true, version: a.max, lieAt: -1}
+		w.fields(a.shape)
+		body := binary.AppendUvarint(w.b[:len(w.b)-1], maxTags+1)
+		for i := range maxTags + 1 {
+			body = append(binary.AppendUvarint(body, uint64(1000+i)), 0)
+		}
+		if req := a.newRequest(a.max); req.ReadFrom(body) != nil {
+			t.Fatalf("%s: its decoder refuses that, too", a.name)
+		}
+		nc := newPatientConn(whole(a, a.max, body))
+		c := newConn(s, nc, "hostile")
+		time.AfterFunc(10*time.Second, func() { nc.Close() }) // where no answer comes
+		c.serve()
+		if err := context.Cause(c.ctx); !errors.Is(err, errMalformed) || !errors.Is(err, errTags) || nc.got.Load() != 0 {
+			t.Errorf("%s: the connection ended with %v, and %d bytes of an answer", a.name, err, nc.got.Load())
+		}
+	}
+}
+
 // patientConn sends one request and stays until it is answered, or the server closes.
 type patientConn struct {
 	nullConn
@@ -362,5 +391,32 @@ func TestHostile_ManyElementsTakeTheirTurns(t *testing.T) {
 	}
 	if got := answered.Load(); got < 16*int64(n) {
 		t.Errorf("%d bytes of answers", got)
+	}
+}
+
+// TestHostile_ManyElementsAreReservedUntilTheAnswerHasLeft: a client that asks for much and is slow to read what it gets keeps its part of the
+// budget for as long (I13).
+func TestHostile_ManyElementsAreReservedUntilTheAnswerHasLeft(t *testing.T) {
+	s := hostileServer(t)
+	a := s.api(keyDescribeGroups)
+	client, server := net.Pipe()
+	served := make(chan struct{})
+	go func() { defer close(served); newConn(s, server, "hostile").serve() }()
+	if _, err := client.Write(whole(a, a.max, manyElements(a, 0, 1000))); err != nil {
+		t.Fatal(err)
+	}
+	answer := make([]byte, 4)
+	if _, err := io.ReadFull(client, answer); err != nil { // the rest is being written: a pipe holds nothing
+		t.Fatal(err)
+	}
+	if s.work.used.Load() == 0 {
+		t.Error("nothing is reserved for an answer that has not left")
+	}
+	if _, err := io.CopyN(io.Discard, client, int64(binary.BigEndian.Uint32(answer))); err != nil {
+		t.Fatal(err)
+	}
+	client.Close()
+	if <-served; s.work.used.Load() != 0 {
+		t.Errorf("%d bytes of the budget for work are gone", s.work.used.Load())
 	}
 }

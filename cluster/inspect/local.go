@@ -56,23 +56,30 @@ func (f *Face) Local(_ context.Context, topic string) (*adminapi.Local, error) {
 		}
 	}
 	for _, info := range n.Replicas() {
-		problem := adminapi.Problem{Subject: state.RangeName(info.Range), Message: info.Reason}
-		switch info.State {
-		case storage.StateQuarantined:
-			problem.Kind = kindQuarantined
-			problem.Hint = "nothing was changed and nothing is served from this replica: keep its directory, and compare it with the others"
-		case storage.StateHoles:
-			problem.Kind = kindDamaged
-			problem.Hint = "the replica keeps its vote and serves nothing of that segment; the other replicas have it whole"
-		case storage.StateFailed:
-			problem.Kind = kindFailed
-			problem.Hint = "it is read anew by itself, with growing pauses, and catches up; look at the disk and the kernel log of its node"
-		default:
-			continue
+		if problem, ok := problemOf(state.RangeName(info.Range), info); ok {
+			out.Problems = append(out.Problems, problem)
 		}
-		out.Problems = append(out.Problems, problem)
 	}
 	return out, nil
+}
+
+// problemOf is what a node says of a replica that is not served, or not all of it.
+func problemOf(name string, info storage.ReplicaInfo) (adminapi.Problem, bool) {
+	problem := adminapi.Problem{Subject: name, Message: info.Reason}
+	switch info.State {
+	case storage.StateQuarantined:
+		problem.Kind = kindQuarantined
+		problem.Hint = "nothing was changed and nothing is served from this replica: keep its directory, and compare it with the others"
+	case storage.StateHoles:
+		problem.Kind = kindDamaged
+		problem.Hint = "the replica keeps its vote and serves nothing of that segment; the other replicas have it whole"
+	case storage.StateFailed:
+		problem.Kind = kindFailed
+		problem.Hint = "it is read anew by itself, with growing pauses, and catches up; look at the disk and the kernel log of its node"
+	default:
+		return adminapi.Problem{}, false
+	}
+	return problem, true
 }
 
 func verdictOf(n *cluster.Node, name vtop.NodeName) adminapi.LocalVerdict {

@@ -198,6 +198,15 @@ func TestDescribeRepair_EndsWithWhatWasReadBack(t *testing.T) {
 	if r := describeRepair(j, up); r.ETAMS != 4000 || r.Bytes != 3000 || r.Attempts != 1 || r.LogEnd != -1 || r.Floor != -1 || r.Gap != -1 {
 		t.Errorf("under way: %+v", r)
 	}
+	// What failed and was got over is not told beside what is so now.
+	j.LastError, j.Waiting = "chunk 3 of segment 0", "pausing"
+	if r := describeRepair(j, up); r.LastError == "" {
+		t.Errorf("while it waits: %+v", r)
+	}
+	j.Waiting = ""
+	if r := describeRepair(j, up); r.LastError != "" {
+		t.Errorf("while it goes on: %+v", r)
+	}
 	j.Step, j.Outcome, j.Gap, j.LogEnd, j.Floor, j.Cause = fsm.RepairDone, fsm.OutcomeGap, 7, 93, 100, "retention"
 	if r := describeRepair(j, up); r.Gap != 7 || r.Outcome != adminapi.OutcomeGap || r.Bytes != 1000 || !r.Ended() || r.ETAMS != -1 {
 		t.Errorf("ended: %+v", r)

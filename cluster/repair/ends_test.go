@@ -1,10 +1,15 @@
 package repair
 
 import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/vtop-log/vtop"
 	"github.com/vtop-log/vtop/fsm"
 )
 
@@ -83,5 +88,81 @@ func TestRunner_ReplacedNodeHasANewVoter(t *testing.T) {
 		if _, stays := w.state().Replica(later); !stays {
 			t.Error("the later voter went")
 		}
+	})
+}
+
+// A learner that comes nearer, however slowly, brings something: patience is for those that don't.
+func TestRunner_PatienceIsNotForTheSlow(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t, "d")
+		w.tune = func(c *Config) { c.Patience = time.Minute }
+		w.segments(1, 200_000)
+		for range 20 {
+			w.write(1000)
+		}
+		w.start()
+		id := w.submit()
+		w.awaitStep(id, fsm.RepairCatchingUp)
+		synctestWait()
+		log := w.dest.Get(w.rng)
+		for log.End() < w.leader.End() {
+			records, _, base, err := w.leader.ReadPeer(log.End(), 1, w.leader.End(), nil) // one batch
+			ok(t, err)
+			_, err = log.AppendFollow(w.state().Lease.Epoch, vtop.FenceFollow, base, records)
+			ok(t, err)
+			ok(t, log.Flush(context.Background()))
+			time.Sleep(40 * time.Second)
+			if job := w.job(id); !job.Active() {
+				t.Fatalf("ended at %d of %d: %s", log.End(), w.leader.End(), job.Cause)
+			}
+		}
+		w.whole(w.finish(id))
+	})
+}
+
+// A replica that turns out to be lost is not waited for: it has no holes any more that could be filled.
+func TestRunner_HoleOfALostReplica(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t, "c")
+		w.segments(2, 200_000)
+		w.write(1000)
+		log := w.copyOf(w.replicaOf("c"))
+		tail := log.Segments()[len(log.Segments())-1].Base
+		w.flip(0)
+		if err := log.VerifySegment(context.Background(), 0); !errors.Is(err, vtop.ErrDamaged) {
+			t.Fatalf("the flipped bit: %v", err)
+		}
+		ok(t, os.Remove(segmentFile(w.dirs[1], w.rng, tail)))
+		if err := log.CheckNames(); !errors.Is(err, vtop.ErrReplicaLost) {
+			t.Fatalf("the removed tail of %s: %v", filepath.Join(w.dirs[1], "ranges"), err)
+		}
+		w.start()
+		began := time.Now()
+		job := w.await(w.submit(func(q *fsm.RepairRequest) { q.Holes = true }), "ended", func(j *fsm.RepairJob) bool { return !j.Active() })
+		if job.Outcome != fsm.OutcomeFailed || !strings.Contains(job.Cause, "rebuilt as a whole") {
+			t.Errorf("%s: %s, after %s", job.Outcome, job.Cause, time.Since(began))
+		}
+	})
+}
+
+// The destination may lead by the time when its job waits for the replaced voter to go: the job says what it waits for, and not for itself.
+func TestRunner_WaitsForNobodyWhereItLeads(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t, "d")
+		w.segments(1, 200_000)
+		w.start()
+		id := w.submit(func(q *fsm.RepairRequest) { q.Replace = "c" })
+		w.awaitStep(id, fsm.RepairCatchingUp)
+		w.follow(w.dest.Get(w.rng))
+		w.change(fsm.PromoteLearner, w.job(id).Replica)
+		w.lead("d", w.leader.End())
+		w.floor()
+		job := w.await(id, "waiting for the replaced voter", func(j *fsm.RepairJob) bool {
+			return j.Step == fsm.RepairPromoting && j.Waiting != ""
+		})
+		if !strings.Contains(job.Waiting, "has not left the voters yet") {
+			t.Errorf("it says %q", job.Waiting)
+		}
+		w.whole(w.finish(id))
 	})
 }

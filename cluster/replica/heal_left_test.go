@@ -81,3 +81,26 @@ func TestHeal_LearnerThatNobodyNeedsGoes(t *testing.T) {
 		t.Fatalf("voters %v", got)
 	}
 }
+
+// A learner on a node that nobody asked for by name is not left over while a voter is lost: it takes that one's place.
+func TestHeal_LearnerTakesALostVotersPlace(t *testing.T) {
+	c := newCluster(t, 4, 1, withConfig(func(_ vtop.NodeName, cfg *Config) { cfg.Alive = func(vtop.NodeName) bool { return true } }))
+	r := vtop.Range{Topic: c.createTopic("lost", 1, nil, "a", "b", "c")}
+	c.lead("a", r)
+	c.nodes["a"].mustProduce(r, "one")
+	defer c.nodes["c"].lag()() // what healing brings there is never ready
+	c.lose(r, "c")
+	c.await("a learner on d", func() bool { // once its leader has heard of the loss
+		_, err := c.nodes["a"].engine.ChangeReplicas(waiting(t), r, fsm.AddLearner, "d", 0)
+		return err == nil
+	})
+	first := c.rangeOf(r).Learners()
+	c.await("the learner on d to vote", func() bool {
+		c.nudge()
+		if _, there := c.rangeOf(r).On("d"); !there {
+			t.Fatalf("learner %+v was removed while a voter is lost", first)
+		}
+		_, votes := c.rangeOf(r).VoterOn("d")
+		return votes
+	})
+}
