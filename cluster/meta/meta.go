@@ -49,6 +49,9 @@ type Meta struct {
 	transferring atomic.Int64
 	closeOnce    sync.Once
 
+	// startMu is held while Raft and gossip are started, so that Close finds all that it has to stop.
+	startMu sync.Mutex
+
 	// reloadMu serialises changes of Raft's reloadable configuration.
 	reloadMu sync.Mutex
 
@@ -166,11 +169,14 @@ func (m *Meta) close(ctx context.Context) error {
 		}
 	}
 	m.cancel(vtop.ErrClosed)
-	if g := m.gossip.Load(); g != nil {
+	m.startMu.Lock() // what is being started is there then, and nothing else will be
+	g, s := m.gossip.Load(), m.server.Load()
+	m.startMu.Unlock()
+	if g != nil {
 		g.close()
 	}
 	var err error
-	if s := m.server.Load(); s != nil {
+	if s != nil {
 		err = s.stop()
 	} else {
 		_ = m.cfg.RaftListener.Close()

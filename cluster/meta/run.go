@@ -59,6 +59,8 @@ func (m *Meta) start(st bornState) error {
 	if st.Founder && st.Pledge.has(m.asMember()) {
 		founders = st.Pledge.Members
 	}
+	m.startMu.Lock()
+	defer m.startMu.Unlock()
 	if m.ctx.Err() != nil {
 		return context.Cause(m.ctx)
 	}
