@@ -5,7 +5,7 @@
 #   make check         format, vet, lint, generated files fresh, go.mod tidy
 #   make cluster-test  real processes, real clients, real disks; steps the machine can't run say so
 #   make repair-test   the same for seal, repair, drain and healing
-#   make chaos         every fault once on each of two working clusters, from a seed (SEED=…, LIVES=…, FAULTS=a,b); see docs/chaos.md
+#   make chaos         every fault twice, overlapping others and by itself, on two working clusters, from a seed (SEED=…, LIVES=…, FAULTS=a,b); see docs/chaos.md
 #   make chaos-long    one cluster after the other, SEED=… MINUTES=… (default 60)
 #   make clients       real Kafka clients in six languages; writes docs/clients.md (PARTS="vtop tools franz kfake", the default; apache is one more)
 #   make sim           the whole cluster on virtual time, LIVES (1000) lives from SEED (1) on; make sim SEED=… LIVES=1 repeats one (docs/testing.md)

@@ -124,7 +124,7 @@ func (w *world) round(r round) {
 	for _, b := range blows {
 		silence := w.load.silence(b)
 		w.t.Logf("round %d: %s: %s; healed after %s, no record acknowledged for %s", r.number, b.name, b.did, short(b.healed.Sub(b.struck)), short(silence))
-		w.report.silences[b.name] = append(w.report.silences[b.name], silence)
+		w.report.saw(b.name, len(blows), silence)
 	}
 	w.t.Logf("round %d (%s): struck for %s, served %s later, checked in %s; %s; %s", r.number, r, short(struck.Sub(began)), short(served.Sub(struck)), short(time.Since(served)), strings.Join(checks, ", "), admins)
 	if still := w.stoodStill(); still > 0 {

@@ -46,7 +46,8 @@ func (r round) String() string {
 	return strings.Join(names, " + ")
 }
 
-// plan deals every fault once, in the order that the seed gives: by itself, or two that overlap.
+// plan deals every fault once, in the order that the seed gives. With an odd seed two overlap, where they may; with an even one each is
+// struck by itself, which tells what it alone costs.
 func plan(seed uint64, catalogue []fault) []round {
 	rng := rand.New(rand.NewPCG(seed, 0))
 	deck := slices.Clone(catalogue)
@@ -55,7 +56,7 @@ func plan(seed uint64, catalogue []fault) []round {
 	for len(deck) > 0 {
 		r := round{number: len(out) + 1, seed: rng.Uint64(), faults: deck[:1:1]}
 		deck = deck[1:]
-		if first := r.faults[0]; !first.alone {
+		if first := r.faults[0]; !first.alone && seed%2 == 1 {
 			if i := slices.IndexFunc(deck, func(f fault) bool { return !f.alone && !(f.destroys && first.destroys) }); i >= 0 {
 				r.faults = append(r.faults, deck[i])
 				deck = slices.Delete(deck, i, i+1)
@@ -79,6 +80,9 @@ func TestPlan(t *testing.T) {
 	for seed := range uint64(200) {
 		rounds, again := plan(seed, catalogue()), plan(seed, catalogue())
 		dealt := map[string]int{}
+		if all := len(catalogue()); seed%2 == 0 && len(rounds) != all || seed%2 == 1 && len(rounds) > all*2/3 {
+			t.Errorf("seed %d: %d rounds for %d faults", seed, len(rounds), all)
+		}
 		for i, r := range rounds {
 			if r.String() != again[i].String() || r.seed != again[i].seed {
 				t.Fatalf("seed %d, round %d: %s and %s", seed, r.number, r, again[i])
