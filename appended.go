@@ -8,6 +8,7 @@ type AppendResult struct {
 	Base Offset
 	// LogStart is the range's log start when the result was made; -1 if unknown.
 	LogStart Offset
-	// Err is nil when what was asked for (acks) holds; ErrTimeout means that the outcome is unknown.
+	// Err is nil when what was asked for (acks) holds. One that wraps ErrTimeout, or ErrNotLeader after admission, means that the outcome
+	// is unknown: the retry of an idempotent producer is recognised.
 	Err error
 }

@@ -199,13 +199,13 @@ func (w *fetch) absent(e *fetchEncoder, v *view, ref topicRef, index int32) {
 		e.close(w.conn.server.code(faceRead, ref.unknown()), -1, -1, fetchTail{})
 		return
 	}
-	w.fail(e, v, vtop.Range{}, ref.noRange(known, index), FetchResult{})
+	w.fail(e, v, vtop.Range{}, ref.noRange(known, index), vtop.FetchResult{})
 }
 
 // part reads one range into its place.
 func (w *fetch) part(e *fetchEncoder, v *view, ref topicRef, r vtop.Range, p *kmsg.FetchRequestTopicPartition) {
 	w.ranges = append(w.ranges, r)
-	spec := FetchSpec{
+	spec := vtop.FetchSpec{
 		Offset:           vtop.Offset(p.FetchOffset),
 		MaxBytes:         max(min(int(p.PartitionMaxBytes), w.limit()-w.bytes), 0),
 		AtLeastOne:       w.bytes == 0,
@@ -235,7 +235,7 @@ func (w *fetch) part(e *fetchEncoder, v *view, ref topicRef, r vtop.Range, p *km
 }
 
 // fail closes a partition with an error; records that were appended are taken back.
-func (w *fetch) fail(e *fetchEncoder, v *view, r vtop.Range, err error, result FetchResult) {
+func (w *fetch) fail(e *fetchEncoder, v *view, r vtop.Range, err error, result vtop.FetchResult) {
 	e.b = e.b[:e.records]
 	high, start := vtop.Offset(-1), vtop.Offset(-1)
 	if errors.Is(err, vtop.ErrOffsetOutOfRange) {

@@ -73,7 +73,7 @@ func namedTwice(req *kmsg.ListOffsetsRequest) map[namedRange]bool {
 	return twice
 }
 
-// The timestamps of ListOffsets that are none. (MaxTimestamp is another.)
+// The timestamps of ListOffsets that are none. (vtop.MaxTimestamp is another.)
 const (
 	latestTimestamp        = -1
 	earliestTimestamp      = -2
@@ -87,7 +87,7 @@ func (c *call) listOffset(rp *kmsg.ListOffsetsResponseTopicPartition, r vtop.Ran
 		epoch = vtop.Epoch(p.CurrentLeaderEpoch)
 	}
 	version := c.frame.version
-	var at EpochOffset
+	var at vtop.EpochOffset
 	var err error
 	switch {
 	case p.Timestamp == latestTimestamp:
@@ -96,14 +96,14 @@ func (c *call) listOffset(rp *kmsg.ListOffsetsResponseTopicPartition, r vtop.Ran
 		at, err = c.node.StartOffset(r, epoch)
 	case p.Timestamp == latestTieredTimestamp && version >= 9:
 		_, err = c.node.StartOffset(r, epoch) // only for its checks
-		at = EpochOffset{-1, -1}
-	case p.Timestamp == MaxTimestamp && version >= 7, p.Timestamp >= 0:
-		var found TimeOffset
+		at = vtop.EpochOffset{Epoch: -1, Offset: -1}
+	case p.Timestamp == vtop.MaxTimestamp && version >= 7, p.Timestamp >= 0:
+		var found vtop.TimeOffset
 		var ok bool
 		if found, ok, err = c.node.OffsetForTime(r, epoch, p.Timestamp); err == nil && ok {
-			rp.Timestamp, at = found.Timestamp, EpochOffset{found.Epoch, found.Offset}
+			rp.Timestamp, at = found.Timestamp, vtop.EpochOffset{Epoch: found.Epoch, Offset: found.Offset}
 		} else {
-			at = EpochOffset{-1, -1}
+			at = vtop.EpochOffset{Epoch: -1, Offset: -1}
 		}
 	default: // a special timestamp that is not served, or not in this version
 		rp.ErrorCode = kerr.UnsupportedVersion.Code

@@ -28,7 +28,7 @@ func runOffsetForLeaderEpoch(c *call, kreq kmsg.Request) (kmsg.Response, error) 
 			p := &t.Partitions[j]
 			rp := kmsg.NewOffsetForLeaderEpochResponseTopicPartition()
 			rp.Partition, rp.LeaderEpoch, rp.EndOffset = p.Partition, -1, -1
-			var end EpochOffset
+			var end vtop.EpochOffset
 			err := fmt.Errorf("%w: %s/%d", vtop.ErrUnknownRange, t.Topic, p.Partition)
 			if known && p.Partition >= 0 && p.Partition < topic.Ranges {
 				r := vtop.Range{Topic: topic.ID, Index: p.Partition}

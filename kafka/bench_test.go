@@ -23,8 +23,8 @@ func (n *sinkNode) Append(_ context.Context, _ vtop.Range, _ vtop.Epoch, _ batch
 	done(vtop.AppendResult{Base: 1})
 }
 
-func (n *sinkNode) Fetch(_ vtop.Range, _ FetchSpec, dst []byte) (FetchResult, error) {
-	return FetchResult{Dst: append(dst, n.data...), HighWatermark: 10}, nil
+func (n *sinkNode) Fetch(_ vtop.Range, _ vtop.FetchSpec, dst []byte) (vtop.FetchResult, error) {
+	return vtop.FetchResult{Dst: append(dst, n.data...), HighWatermark: 10}, nil
 }
 
 // wire is a connection that repeats one frame count times.
@@ -110,9 +110,9 @@ func BenchmarkFetch(b *testing.B) {
 // quietNode has records in the first range only.
 type quietNode struct{ *sinkNode }
 
-func (n *quietNode) Fetch(r vtop.Range, spec FetchSpec, dst []byte) (FetchResult, error) {
+func (n *quietNode) Fetch(r vtop.Range, spec vtop.FetchSpec, dst []byte) (vtop.FetchResult, error) {
 	if r.Index != 0 {
-		return FetchResult{Dst: dst, HighWatermark: 10}, nil
+		return vtop.FetchResult{Dst: dst, HighWatermark: 10}, nil
 	}
 	return n.sinkNode.Fetch(r, spec, dst)
 }

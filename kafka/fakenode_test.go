@@ -127,11 +127,11 @@ func (l *fakeLog) sequence(b batch.Batch) (vtop.Offset, error) {
 	return l.end, nil
 }
 
-func (n *fakeNode) Fetch(r vtop.Range, spec FetchSpec, dst []byte) (FetchResult, error) {
+func (n *fakeNode) Fetch(r vtop.Range, spec vtop.FetchSpec, dst []byte) (vtop.FetchResult, error) {
 	n.c.fetches.Add(1)
 	n.c.mu.Lock()
 	defer n.c.mu.Unlock()
-	out := FetchResult{Dst: dst, HighWatermark: -1, LogStart: -1}
+	out := vtop.FetchResult{Dst: dst, HighWatermark: -1, LogStart: -1}
 	fr, err := n.leadLocked(r, spec.ClientEpoch)
 	if err != nil {
 		return out, err
@@ -161,11 +161,11 @@ func (n *fakeNode) Fetch(r vtop.Range, spec FetchSpec, dst []byte) (FetchResult,
 }
 
 // epochEnd is the largest epoch at or below e in the table, and its end.
-func (l *fakeLog) epochEnd(fr *fsm.Range, e vtop.Epoch) EpochOffset {
-	out := EpochOffset{-1, -1}
+func (l *fakeLog) epochEnd(fr *fsm.Range, e vtop.Epoch) vtop.EpochOffset {
+	out := vtop.EpochOffset{Epoch: -1, Offset: -1}
 	for i, entry := range fr.Epochs {
 		if entry.Epoch <= e {
-			out = EpochOffset{entry.Epoch, l.end}
+			out = vtop.EpochOffset{Epoch: entry.Epoch, Offset: l.end}
 			if i+1 < len(fr.Epochs) {
 				out.Offset = fr.Epochs[i+1].Start
 			}
@@ -199,31 +199,31 @@ func (n *fakeNode) WaitLeading(ctx context.Context, r vtop.Range) error {
 	}
 }
 
-func (n *fakeNode) EndOffset(r vtop.Range, clientEpoch vtop.Epoch) (EpochOffset, error) {
+func (n *fakeNode) EndOffset(r vtop.Range, clientEpoch vtop.Epoch) (vtop.EpochOffset, error) {
 	n.c.mu.Lock()
 	defer n.c.mu.Unlock()
 	fr, err := n.leadLocked(r, clientEpoch)
 	if err != nil {
-		return EpochOffset{}, err
+		return vtop.EpochOffset{}, err
 	}
 	l := n.c.log(r)
 	if last, ok := fr.Epochs.Last(); ok && l.high < last.Start {
-		return EpochOffset{}, fmt.Errorf("%w: below the epoch's start", vtop.ErrOffsetNotAvailable)
+		return vtop.EpochOffset{}, fmt.Errorf("%w: below the epoch's start", vtop.ErrOffsetNotAvailable)
 	}
-	return EpochOffset{fr.Lease.Epoch, l.high}, nil
+	return vtop.EpochOffset{Epoch: fr.Lease.Epoch, Offset: l.high}, nil
 }
 
-func (n *fakeNode) StartOffset(r vtop.Range, clientEpoch vtop.Epoch) (EpochOffset, error) {
+func (n *fakeNode) StartOffset(r vtop.Range, clientEpoch vtop.Epoch) (vtop.EpochOffset, error) {
 	n.c.mu.Lock()
 	defer n.c.mu.Unlock()
 	fr, err := n.leadLocked(r, clientEpoch)
 	if err != nil {
-		return EpochOffset{}, err
+		return vtop.EpochOffset{}, err
 	}
-	return EpochOffset{fr.Lease.Epoch, n.c.log(r).start}, nil
+	return vtop.EpochOffset{Epoch: fr.Lease.Epoch, Offset: n.c.log(r).start}, nil
 }
 
-func (n *fakeNode) OffsetForTime(r vtop.Range, clientEpoch vtop.Epoch, ts int64) (best TimeOffset, found bool, err error) {
+func (n *fakeNode) OffsetForTime(r vtop.Range, clientEpoch vtop.Epoch, ts int64) (best vtop.TimeOffset, found bool, err error) {
 	n.c.mu.Lock()
 	defer n.c.mu.Unlock()
 	fr, err := n.leadLocked(r, clientEpoch)
@@ -235,8 +235,8 @@ func (n *fakeNode) OffsetForTime(r vtop.Range, clientEpoch vtop.Epoch, ts int64)
 		b.Records(1<<20, func(rec batch.Record) error {
 			switch {
 			case rec.Offset < l.start || rec.Offset >= l.high:
-			case ts == MaxTimestamp && (!found || rec.Timestamp > best.Timestamp), ts >= 0 && !found && rec.Timestamp >= ts:
-				best, found = TimeOffset{rec.Timestamp, rec.Offset, fr.Lease.Epoch}, true
+			case ts == vtop.MaxTimestamp && (!found || rec.Timestamp > best.Timestamp), ts >= 0 && !found && rec.Timestamp >= ts:
+				best, found = vtop.TimeOffset{Timestamp: rec.Timestamp, Offset: rec.Offset, Epoch: fr.Lease.Epoch}, true
 			}
 			return nil
 		})
@@ -244,12 +244,12 @@ func (n *fakeNode) OffsetForTime(r vtop.Range, clientEpoch vtop.Epoch, ts int64)
 	return best, found, nil
 }
 
-func (n *fakeNode) EpochEnd(r vtop.Range, clientEpoch, epoch vtop.Epoch) (EpochOffset, error) {
+func (n *fakeNode) EpochEnd(r vtop.Range, clientEpoch, epoch vtop.Epoch) (vtop.EpochOffset, error) {
 	n.c.mu.Lock()
 	defer n.c.mu.Unlock()
 	fr, err := n.leadLocked(r, clientEpoch)
 	if err != nil {
-		return EpochOffset{}, err
+		return vtop.EpochOffset{}, err
 	}
 	return n.c.log(r).epochEnd(fr, epoch), nil
 }

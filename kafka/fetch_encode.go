@@ -87,7 +87,7 @@ func (e *fetchEncoder) open(index int32) {
 
 // fetchTail is what the tags of a partition may tell.
 type fetchTail struct {
-	diverging *EpochOffset
+	diverging *vtop.EpochOffset
 	leader    *leaderHint
 }
 

@@ -340,9 +340,9 @@ func randomPartition(rng *rand.Rand, e *fetchEncoder, sizes []int, version int16
 		rp.AbortedTransactions = []kmsg.FetchResponseTopicPartitionAbortedTransaction{}
 	}
 	rp.RecordBatches = bytes.Repeat([]byte{byte(rng.IntN(256))}, sizes[rng.IntN(len(sizes))])
-	var diverging *EpochOffset
+	var diverging *vtop.EpochOffset
 	if rng.IntN(3) == 0 {
-		diverging = &EpochOffset{vtop.Epoch(rng.Int32()), vtop.Offset(rng.Int64())}
+		diverging = &vtop.EpochOffset{Epoch: vtop.Epoch(rng.Int32()), Offset: vtop.Offset(rng.Int64())}
 		if version >= 12 {
 			rp.DivergingEpoch.Epoch, rp.DivergingEpoch.EndOffset = int32(diverging.Epoch), int64(diverging.Offset)
 		}

@@ -50,7 +50,7 @@ type Data interface {
 	// Where dst has room the bytes are read straight into it.
 	// Errors: ErrNotLeader, ErrNotReady, ErrEpochFenced, ErrEpochUnknown, ErrUnknownRange, ErrOffsetOutOfRange
 	// (with HighWatermark and LogStart filled in), ErrDamaged, ErrStorage.
-	Fetch(r vtop.Range, spec FetchSpec, dst []byte) (FetchResult, error)
+	Fetch(r vtop.Range, spec vtop.FetchSpec, dst []byte) (vtop.FetchResult, error)
 
 	// Watch sends on wake, never blocking, whenever the visible end, the log start or the lease of one of the
 	// ranges changes, until stop is called. The ranges need not have a replica here. wake must have room for one. A change between a Fetch and the Watch
@@ -63,15 +63,15 @@ type Data interface {
 
 	// EndOffset is the high watermark and the epoch of the leader that tells it; ErrOffsetNotAvailable until a new
 	// leader's watermark has reached its epoch's start (I7). Leader checks as in Fetch.
-	EndOffset(r vtop.Range, clientEpoch vtop.Epoch) (EpochOffset, error)
+	EndOffset(r vtop.Range, clientEpoch vtop.Epoch) (vtop.EpochOffset, error)
 	// StartOffset is the log start and the epoch that owns it. Leader checks as in Fetch.
-	StartOffset(r vtop.Range, clientEpoch vtop.Epoch) (EpochOffset, error)
+	StartOffset(r vtop.Range, clientEpoch vtop.Epoch) (vtop.EpochOffset, error)
 	// OffsetForTime finds the first record below the high watermark whose timestamp, in milliseconds since 1970, is
-	// at least ts; found is false if there is none. MaxTimestamp asks for the record with the greatest one.
-	OffsetForTime(r vtop.Range, clientEpoch vtop.Epoch, ts int64) (at TimeOffset, found bool, err error)
+	// at least ts; found is false if there is none. vtop.MaxTimestamp asks for the record with the greatest one.
+	OffsetForTime(r vtop.Range, clientEpoch vtop.Epoch, ts int64) (at vtop.TimeOffset, found bool, err error)
 	// EpochEnd answers OffsetForLeaderEpoch: the largest epoch at or below epoch that has a span, and where it
 	// ends (the next epoch's start, or the log end of the leader for its own). Epoch -1 and End -1 if there is none.
-	EpochEnd(r vtop.Range, clientEpoch, epoch vtop.Epoch) (EpochOffset, error)
+	EpochEnd(r vtop.Range, clientEpoch, epoch vtop.Epoch) (vtop.EpochOffset, error)
 }
 
 // Admin are the verbs that change metadata. Each returns after the change was applied on this node, or with an
@@ -91,48 +91,6 @@ type Admin interface {
 	// ProducerID gives out an id that no producer of this cluster ever had.
 	ProducerID(ctx context.Context) (int64, error)
 }
-
-// FetchSpec is one range of a fetch.
-type FetchSpec struct {
-	// Offset of the first record wanted.
-	Offset vtop.Offset
-	// MaxBytes of whole batches, 0 or more. 0 asks only for the checks and the watermarks.
-	MaxBytes int
-	// AtLeastOne: return the first batch even if it is larger than MaxBytes.
-	AtLeastOne bool
-	// ClientEpoch is the leader epoch the client believes in, or -1.
-	ClientEpoch vtop.Epoch
-	// LastFetchedEpoch is the epoch of the record below Offset as the client has it, or -1: asks for Diverging.
-	LastFetchedEpoch vtop.Epoch
-}
-
-// FetchResult is what Fetch found.
-type FetchResult struct {
-	// Dst is the caller's dst with the batches appended; it may have been moved to a larger array.
-	Dst []byte
-	// HighWatermark and LogStart of the range; -1 if this node does not know them, which for the first holds until a
-	// new leader's has reached its epoch's start (I7): clients take -1 for 'unknown' and keep what they knew.
-	HighWatermark, LogStart vtop.Offset
-	// Diverging is set, and nothing was read, if the client's LastFetchedEpoch and Offset are not in this log: the
-	// largest epoch at or below the client's, and its end.
-	Diverging *EpochOffset
-}
-
-// EpochOffset is an offset together with the leader epoch that the answer is about; -1 for none.
-type EpochOffset struct {
-	Epoch  vtop.Epoch
-	Offset vtop.Offset
-}
-
-// TimeOffset is a record found by time, in milliseconds since 1970.
-type TimeOffset struct {
-	Timestamp int64
-	Offset    vtop.Offset
-	Epoch     vtop.Epoch
-}
-
-// MaxTimestamp as ts of OffsetForTime asks for the record with the greatest timestamp.
-const MaxTimestamp int64 = -3
 
 // TopicSpec is a topic to be created. Everything in it has been validated, save that the name is free.
 type TopicSpec struct {

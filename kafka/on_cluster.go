@@ -7,7 +7,6 @@ import (
 	"github.com/vtop-log/vtop/batch"
 	"github.com/vtop-log/vtop/cluster"
 	"github.com/vtop-log/vtop/cluster/group"
-	"github.com/vtop-log/vtop/cluster/replica"
 	"github.com/vtop-log/vtop/fsm"
 )
 
@@ -48,17 +47,12 @@ func (o onCluster) Append(ctx context.Context, r vtop.Range, clientEpoch vtop.Ep
 }
 
 // Fetch implements Data.
-func (o onCluster) Fetch(r vtop.Range, spec FetchSpec, dst []byte) (FetchResult, error) {
+func (o onCluster) Fetch(r vtop.Range, spec vtop.FetchSpec, dst []byte) (vtop.FetchResult, error) {
 	e, err := o.n.Engine()
 	if err != nil {
-		return FetchResult{Dst: dst, HighWatermark: -1, LogStart: -1}, err
+		return vtop.FetchResult{Dst: dst, HighWatermark: -1, LogStart: -1}, err
 	}
-	got, err := e.Fetch(r, replica.FetchSpec(spec), dst)
-	out := FetchResult{Dst: got.Dst, HighWatermark: got.HighWatermark, LogStart: got.LogStart}
-	if got.Diverging != nil {
-		out.Diverging = (*EpochOffset)(got.Diverging)
-	}
-	return out, err
+	return e.Fetch(r, spec, dst)
 }
 
 // Watch implements Data.
@@ -80,43 +74,39 @@ func (o onCluster) WaitLeading(ctx context.Context, r vtop.Range) error {
 }
 
 // EndOffset implements Data.
-func (o onCluster) EndOffset(r vtop.Range, clientEpoch vtop.Epoch) (EpochOffset, error) {
+func (o onCluster) EndOffset(r vtop.Range, clientEpoch vtop.Epoch) (vtop.EpochOffset, error) {
 	e, err := o.n.Engine()
 	if err != nil {
-		return EpochOffset{}, err
+		return vtop.EpochOffset{}, err
 	}
-	at, err := e.EndOffset(r, clientEpoch)
-	return EpochOffset(at), err
+	return e.EndOffset(r, clientEpoch)
 }
 
 // StartOffset implements Data.
-func (o onCluster) StartOffset(r vtop.Range, clientEpoch vtop.Epoch) (EpochOffset, error) {
+func (o onCluster) StartOffset(r vtop.Range, clientEpoch vtop.Epoch) (vtop.EpochOffset, error) {
 	e, err := o.n.Engine()
 	if err != nil {
-		return EpochOffset{}, err
+		return vtop.EpochOffset{}, err
 	}
-	at, err := e.StartOffset(r, clientEpoch)
-	return EpochOffset(at), err
+	return e.StartOffset(r, clientEpoch)
 }
 
 // OffsetForTime implements Data.
-func (o onCluster) OffsetForTime(r vtop.Range, clientEpoch vtop.Epoch, ts int64) (TimeOffset, bool, error) {
+func (o onCluster) OffsetForTime(r vtop.Range, clientEpoch vtop.Epoch, ts int64) (vtop.TimeOffset, bool, error) {
 	e, err := o.n.Engine()
 	if err != nil {
-		return TimeOffset{}, false, err
+		return vtop.TimeOffset{}, false, err
 	}
-	at, found, err := e.OffsetForTime(r, clientEpoch, ts)
-	return TimeOffset(at), found, err
+	return e.OffsetForTime(r, clientEpoch, ts)
 }
 
 // EpochEnd implements Data.
-func (o onCluster) EpochEnd(r vtop.Range, clientEpoch, epoch vtop.Epoch) (EpochOffset, error) {
+func (o onCluster) EpochEnd(r vtop.Range, clientEpoch, epoch vtop.Epoch) (vtop.EpochOffset, error) {
 	e, err := o.n.Engine()
 	if err != nil {
-		return EpochOffset{}, err
+		return vtop.EpochOffset{}, err
 	}
-	at, err := e.EpochEnd(r, clientEpoch, epoch)
-	return EpochOffset(at), err
+	return e.EpochEnd(r, clientEpoch, epoch)
 }
 
 // CreateTopic implements Admin.

@@ -198,11 +198,11 @@ func (f *Face) LocalOffsets(ctx context.Context, topicID string, at int64) ([]ad
 // offsetAt is the first record at or after a time, or the end. The end is taken first: what is written between the two looks may
 // be newer than the time, and must not be passed over.
 func offsetAt(engine *replica.Engine, r vtop.Range, at int64) (vtop.Offset, error) {
-	end, err := engine.EndOffset(r, replica.AnyEpoch)
+	end, err := engine.EndOffset(r, vtop.AnyEpoch)
 	if err != nil {
 		return 0, err
 	}
-	found, ok, err := engine.OffsetForTime(r, replica.AnyEpoch, at)
+	found, ok, err := engine.OffsetForTime(r, vtop.AnyEpoch, at)
 	if err != nil || !ok {
 		return end.Offset, err
 	}

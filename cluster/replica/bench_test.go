@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vtop-log/vtop"
 	"github.com/vtop-log/vtop/storage/vfs"
 )
 
@@ -84,7 +85,7 @@ func BenchmarkEngine_Pipelined(b *testing.B) {
 			room := make(chan struct{}, window)
 			for range b.N / ranges {
 				room <- struct{}{}
-				a.engine.Append(b.Context(), c.r(i), AnyEpoch, plain(value), -1, func(res Result) {
+				a.engine.Append(b.Context(), c.r(i), vtop.AnyEpoch, plain(value), -1, func(res vtop.AppendResult) {
 					if res.Err != nil {
 						b.Error(res.Err)
 					}

@@ -24,7 +24,7 @@ type voterChange struct {
 // learner that was added. Errors: vtop.ErrNotLeader, protocol's ErrChangeInFlight, ErrNotSettled and ErrChange, an
 // *fsm.Refusal, or vtop.ErrTimeout if the outcome is not known yet.
 func (e *Engine) ChangeReplicas(ctx context.Context, r vtop.Range, change fsm.ReplicaChange, node vtop.NodeName, id vtop.ReplicaID) (vtop.ReplicaID, error) {
-	ld, err := e.serving(r, AnyEpoch)
+	ld, err := e.serving(r, vtop.AnyEpoch)
 	if err != nil {
 		return 0, err
 	}
@@ -133,7 +133,7 @@ func changeRefusal(rg *fsm.Range, cmd *fsm.ChangeReplicas, refused *fsm.Refusal)
 // DeleteRecords moves the log start to before (the high watermark if -1), and returns it once it is applied and readers here
 // see it. The metadata refuses to give up what is not promised yet, so the floor is reported first.
 func (e *Engine) DeleteRecords(ctx context.Context, r vtop.Range, before vtop.Offset) (vtop.Offset, error) {
-	ld, err := e.serving(r, AnyEpoch)
+	ld, err := e.serving(r, vtop.AnyEpoch)
 	if err != nil {
 		return -1, err
 	}

@@ -116,7 +116,7 @@ func TestDuties_RetentionByTimeCountsFromSealing(t *testing.T) {
 		log := c.nodes[name].store.Get(r)
 		c.await(string(name)+" to follow the log start", func() bool { return log.Start() == last.End })
 	}
-	if _, err := a.engine.Fetch(r, FetchSpec{Offset: 0, MaxBytes: 1, ClientEpoch: -1, LastFetchedEpoch: -1}, nil); !errors.Is(err, vtop.ErrOffsetOutOfRange) {
+	if _, err := a.engine.Fetch(r, vtop.FetchSpec{Offset: 0, MaxBytes: 1, ClientEpoch: -1, LastFetchedEpoch: -1}, nil); !errors.Is(err, vtop.ErrOffsetOutOfRange) {
 		t.Fatalf("below the log start: %v", err)
 	}
 	a.mustProduce(r, "goes on")
@@ -181,7 +181,7 @@ func TestDeleteRecords(t *testing.T) {
 	if start, err := a.engine.DeleteRecords(ctx, r, 4); err != nil || start != 4 {
 		t.Fatalf("%d %v", start, err)
 	}
-	if at, err := a.engine.StartOffset(r, AnyEpoch); err != nil || at.Offset != 4 {
+	if at, err := a.engine.StartOffset(r, vtop.AnyEpoch); err != nil || at.Offset != 4 {
 		t.Fatalf("%+v %v", at, err)
 	}
 	if _, err := a.engine.DeleteRecords(ctx, r, 11); !errors.Is(err, vtop.ErrOffsetOutOfRange) {

@@ -1,6 +1,10 @@
 package replica
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/vtop-log/vtop"
+)
 
 // C1, C4: a holder that is cut off answers for the end until its deadline, and its follower leads already. A client can tell the
 // old word from the new one only by the epoch of the answer, also before the first record of the new epoch.
@@ -10,15 +14,15 @@ func TestEngine_EndIsToldUnderTheEpochOfItsLeader(t *testing.T) {
 	c.lead("a", r)
 	c.nodes["a"].mustProduce(r, "x")
 	c.awaitSame("a", r)
-	before, err := c.nodes["a"].engine.EndOffset(r, AnyEpoch)
+	before, err := c.nodes["a"].engine.EndOffset(r, vtop.AnyEpoch)
 	if err != nil {
 		t.Fatal(err)
 	}
 	c.kill("a")
 	c.lead("b", r)
-	var after EpochOffset
+	var after vtop.EpochOffset
 	c.await("the end from the new leader", func() bool {
-		after, err = c.nodes["b"].engine.EndOffset(r, AnyEpoch)
+		after, err = c.nodes["b"].engine.EndOffset(r, vtop.AnyEpoch)
 		return err == nil
 	})
 	if after.Offset != before.Offset || after.Epoch <= before.Epoch {

@@ -28,7 +28,7 @@ func TestEngine_ProduceIsOnAMajorityAndReadBack(t *testing.T) {
 	if fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Fatalf("have %v, want %v", got, want)
 	}
-	res, err := a.engine.Fetch(r, FetchSpec{Offset: 0, MaxBytes: 1 << 20, AtLeastOne: true, ClientEpoch: epoch, LastFetchedEpoch: -1}, nil)
+	res, err := a.engine.Fetch(r, vtop.FetchSpec{Offset: 0, MaxBytes: 1 << 20, AtLeastOne: true, ClientEpoch: epoch, LastFetchedEpoch: -1}, nil)
 	if err != nil || res.HighWatermark != 3 || res.LogStart != 0 {
 		t.Fatalf("fetch: %+v %v", res, err)
 	}
@@ -42,7 +42,7 @@ func TestEngine_ProduceIsOnAMajorityAndReadBack(t *testing.T) {
 	if n != 3 {
 		t.Fatalf("fetched %d records, want 3", n)
 	}
-	if at, err := a.engine.EndOffset(r, AnyEpoch); err != nil || at.Offset != 3 || at.Epoch != epoch {
+	if at, err := a.engine.EndOffset(r, vtop.AnyEpoch); err != nil || at.Offset != 3 || at.Epoch != epoch {
 		t.Fatalf("end offset: %+v %v", at, err)
 	}
 }
@@ -136,7 +136,7 @@ func TestEngine_EmptyEpochsNeedNoWrite(t *testing.T) {
 	leader.mustProduce(r, "x")
 	c.awaitSame("c", r)
 	c.lead("b", r) // G4: an idle, restarted replica can lead
-	if _, err := c.nodes["b"].engine.EndOffset(r, AnyEpoch); err != nil && !errors.Is(err, vtop.ErrOffsetNotAvailable) {
+	if _, err := c.nodes["b"].engine.EndOffset(r, vtop.AnyEpoch); err != nil && !errors.Is(err, vtop.ErrOffsetNotAvailable) {
 		t.Fatal(err)
 	}
 }
@@ -247,7 +247,7 @@ func TestEngine_AcksOneIsDurableHereAlone(t *testing.T) {
 	if res := c.answer(a.send(r, 0, plain("z"))); res.Err != nil || res.Base != 2 {
 		t.Fatalf("acks=0: %+v", res)
 	}
-	if at, err := a.engine.EndOffset(r, AnyEpoch); err != nil || at.Offset != 1 {
+	if at, err := a.engine.EndOffset(r, vtop.AnyEpoch); err != nil || at.Offset != 1 {
 		t.Fatalf("I7: readers see %+v %v, want 1: the rest is on no majority", at, err)
 	}
 }
@@ -307,7 +307,7 @@ func TestEngine_ManyRangesPromoteTogether(t *testing.T) {
 	}
 	c.lead("a", all...)
 	a := c.nodes["a"]
-	var answers []<-chan Result
+	var answers []<-chan vtop.AppendResult
 	for _, r := range all {
 		answers = append(answers, a.send(r, -1, plain("x")))
 	}

@@ -101,7 +101,7 @@ func TestFaults_FullDiskRefusesWritesKeepsReadsAndHeals(t *testing.T) {
 	if res := a.produce(r, "y"); !errors.Is(res.Err, vtop.ErrNoSpace) {
 		t.Fatalf("full disk: %+v", res)
 	}
-	if _, err := a.engine.Fetch(r, FetchSpec{Offset: 0, MaxBytes: 1 << 10, AtLeastOne: true, ClientEpoch: -1, LastFetchedEpoch: -1}, nil); err != nil {
+	if _, err := a.engine.Fetch(r, vtop.FetchSpec{Offset: 0, MaxBytes: 1 << 10, AtLeastOne: true, ClientEpoch: -1, LastFetchedEpoch: -1}, nil); err != nil {
 		t.Fatalf("reads must go on: %v", err)
 	}
 	c.duties("a")
@@ -131,7 +131,7 @@ func TestFaults_PowerCutOfAllNodes(t *testing.T) {
 		leader := c.names[round%3]
 		c.lead(leader, r)
 		n := c.nodes[leader]
-		var answers []<-chan Result
+		var answers []<-chan vtop.AppendResult
 		var values []string
 		for i := range 20 {
 			v := fmt.Sprintf("r%d-%d", round, i)

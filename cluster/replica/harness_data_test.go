@@ -31,26 +31,26 @@ func build(p *batch.Producer, values ...string) batch.Batch {
 }
 
 // send appends a batch and returns where its answer will be.
-func (n *node) send(r vtop.Range, acks int16, b batch.Batch) <-chan Result {
-	answer := make(chan Result, 2)
-	n.engine.Append(context.Background(), r, AnyEpoch, b, acks, func(res Result) { answer <- res })
+func (n *node) send(r vtop.Range, acks int16, b batch.Batch) <-chan vtop.AppendResult {
+	answer := make(chan vtop.AppendResult, 2)
+	n.engine.Append(context.Background(), r, vtop.AnyEpoch, b, acks, func(res vtop.AppendResult) { answer <- res })
 	return answer
 }
 
 // produce sends and waits.
-func (n *node) produce(r vtop.Range, values ...string) Result {
+func (n *node) produce(r vtop.Range, values ...string) vtop.AppendResult {
 	n.c.t.Helper()
 	return n.c.answer(n.send(r, -1, plain(values...)))
 }
 
-func (c *cluster) answer(ch <-chan Result) Result {
+func (c *cluster) answer(ch <-chan vtop.AppendResult) vtop.AppendResult {
 	c.t.Helper()
 	select {
 	case res := <-ch:
 		return res
 	case <-time.After(patience):
 		c.t.Fatalf("no answer to an append within %s", patience)
-		return Result{}
+		return vtop.AppendResult{}
 	}
 }
 

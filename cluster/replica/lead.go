@@ -91,7 +91,7 @@ func (l *leadership) settled() bool { return l.highWatermark() >= l.start }
 
 // admit has done answered when the batch [base, last] is safe enough for acks. The batch is in the log already. A
 // recognised duplicate comes by the same door and waits as its original would.
-func (l *leadership) admit(base, last vtop.Offset, acks int16, done func(Result)) {
+func (l *leadership) admit(base, last vtop.Offset, acks int16, done func(vtop.AppendResult)) {
 	now := time.Now()
 	w := waiter{base: base, last: last, since: now, expires: now.Add(l.slot.engine.cfg.AckTimeout), done: done}
 	l.mu.Lock()
@@ -99,7 +99,7 @@ func (l *leadership) admit(base, last vtop.Offset, acks int16, done func(Result)
 	case l.ended != nil:
 		err := l.ended
 		l.mu.Unlock()
-		done(Result{Base: base, LogStart: -1, Err: err}) // it is in the log: its fate is unknown
+		done(vtop.AppendResult{Base: base, LogStart: -1, Err: err}) // it is in the log: its fate is unknown
 		return
 	case acks == 1 && last >= l.log.Durable():
 		l.one.add(w)
@@ -107,7 +107,7 @@ func (l *leadership) admit(base, last vtop.Offset, acks int16, done func(Result)
 		l.all.add(w)
 	default:
 		l.mu.Unlock()
-		done(Result{Base: base, LogStart: l.log.Start()})
+		done(vtop.AppendResult{Base: base, LogStart: l.log.Start()})
 		return
 	}
 	l.mu.Unlock()
@@ -158,7 +158,7 @@ func (l *leadership) answer(ready []waiter, moved bool) {
 			err = fmt.Errorf("%w: %w", vtop.ErrNotLeader, err)
 		}
 		for i := range ready {
-			ready[i].done(Result{Base: ready[i].base, LogStart: start, Err: err})
+			ready[i].done(vtop.AppendResult{Base: ready[i].base, LogStart: start, Err: err})
 		}
 	}
 	if moved {
@@ -184,7 +184,7 @@ func (l *leadership) stop(cause error) {
 		f.peer.drop(f)
 	}
 	for _, w := range waiting {
-		w.done(Result{Base: w.base, LogStart: -1, Err: err})
+		w.done(vtop.AppendResult{Base: w.base, LogStart: -1, Err: err})
 	}
 	l.slot.engine.watches.moved(l.r)
 }
@@ -195,7 +195,7 @@ func (l *leadership) expire(now time.Time) {
 	late := l.one.expired(now, l.all.expired(now, nil))
 	l.mu.Unlock()
 	for _, w := range late {
-		w.done(Result{Base: w.base, LogStart: -1, Err: fmt.Errorf("%w: range %s offset %d is not on a majority yet",
+		w.done(vtop.AppendResult{Base: w.base, LogStart: -1, Err: fmt.Errorf("%w: range %s offset %d is not on a majority yet",
 			vtop.ErrTimeout, l.r, w.base)})
 	}
 }

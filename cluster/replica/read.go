@@ -11,48 +11,6 @@ import (
 	"github.com/vtop-log/vtop/storage"
 )
 
-// AnyEpoch as the client's epoch says that the client does not name one.
-const AnyEpoch vtop.Epoch = -1
-
-// FetchSpec asks for records of one range.
-type FetchSpec struct {
-	// Offset of the first record wanted.
-	Offset vtop.Offset
-	// MaxBytes of whole batches, 0 or more. 0 asks only for the checks and the watermarks.
-	MaxBytes int
-	// AtLeastOne: return the first batch even if it is larger than MaxBytes.
-	AtLeastOne bool
-	// ClientEpoch is the leader epoch the client believes in, or -1.
-	ClientEpoch vtop.Epoch
-	// LastFetchedEpoch is the epoch of the record below Offset as the client has it, or -1: asks for Diverging. One above the
-	// leader's own is vtop.ErrEpochUnknown.
-	LastFetchedEpoch vtop.Epoch
-}
-
-// FetchResult is what Fetch found.
-type FetchResult struct {
-	// Dst is the caller's dst with the batches appended; it may have been moved to a larger array.
-	Dst []byte
-	// HighWatermark and LogStart of the range; -1 if this node does not know them: a new leader's high watermark is not told before
-	// it has reached the start of its epoch.
-	HighWatermark, LogStart vtop.Offset
-	// Diverging is set, and nothing was read, if the client's LastFetchedEpoch and Offset are not in this log.
-	Diverging *EpochOffset
-}
-
-// EpochOffset is an offset together with the leader epoch that the answer is about; -1 for none.
-type EpochOffset struct {
-	Epoch  vtop.Epoch
-	Offset vtop.Offset
-}
-
-// TimeOffset is a record found by time, in milliseconds since 1970.
-type TimeOffset struct {
-	Timestamp int64
-	Offset    vtop.Offset
-	Epoch     vtop.Epoch
-}
-
 func nothing() error { return nil }
 
 // serving returns the leadership that may answer for r now: the lease is held, started, and its deadline has not passed
@@ -74,7 +32,7 @@ func (e *Engine) serving(r vtop.Range, clientEpoch vtop.Epoch) (*leadership, err
 
 func checkEpoch(r vtop.Range, client, own vtop.Epoch) error {
 	switch {
-	case client == AnyEpoch || client == own:
+	case client == vtop.AnyEpoch || client == own:
 		return nil
 	case client < own:
 		return fmt.Errorf("%w: range %s is at epoch %d, the client named %d", vtop.ErrEpochFenced, r, own, client)
@@ -121,8 +79,8 @@ func (e *Engine) notLeading(s *slot) error {
 //
 // A batch that was admitted and whose epoch ends is answered vtop.ErrNotLeader, one that waits too long vtop.ErrTimeout:
 // in both cases its fate is unknown, and the retry of an idempotent producer is deduplicated.
-func (e *Engine) Append(_ context.Context, r vtop.Range, clientEpoch vtop.Epoch, b batch.Batch, acks int16, done func(Result)) {
-	refuse := func(err error) { done(Result{Base: -1, LogStart: -1, Err: err}) }
+func (e *Engine) Append(_ context.Context, r vtop.Range, clientEpoch vtop.Epoch, b batch.Batch, acks int16, done func(vtop.AppendResult)) {
+	refuse := func(err error) { done(vtop.AppendResult{Base: -1, LogStart: -1, Err: err}) }
 	s := e.slotOf(r, false)
 	if s == nil {
 		refuse(e.notHere(r))
@@ -157,7 +115,7 @@ func (e *Engine) Append(_ context.Context, r vtop.Range, clientEpoch vtop.Epoch,
 		e.metrics.appends.Add(1)
 	}
 	if acks == 0 {
-		done(Result{Base: base, LogStart: ld.log.Start()})
+		done(vtop.AppendResult{Base: base, LogStart: ld.log.Start()})
 		return
 	}
 	ld.admit(base, last, acks, done)
@@ -180,8 +138,8 @@ func (e *Engine) appendRefused(s *slot, ld *leadership, err error) error {
 // Fetch reads whole batches below the high watermark and appends them verbatim to dst: at most spec.MaxBytes, but one at
 // least if spec.AtLeastOne and there is one. Nothing to read yet is no error. The errors are those of package vtop; with
 // vtop.ErrOffsetOutOfRange the watermarks are filled in.
-func (e *Engine) Fetch(r vtop.Range, spec FetchSpec, dst []byte) (FetchResult, error) {
-	res := FetchResult{Dst: dst, HighWatermark: -1, LogStart: -1}
+func (e *Engine) Fetch(r vtop.Range, spec vtop.FetchSpec, dst []byte) (vtop.FetchResult, error) {
+	res := vtop.FetchResult{Dst: dst, HighWatermark: -1, LogStart: -1}
 	ld, err := e.serving(r, spec.ClientEpoch)
 	if err != nil {
 		return res, err
@@ -231,7 +189,7 @@ func (e *Engine) Fetch(r vtop.Range, spec FetchSpec, dst []byte) (FetchResult, e
 }
 
 // diverging says where the client's log and this one part, nil if they do not.
-func (e *Engine) diverging(ld *leadership, spec FetchSpec) *EpochOffset {
+func (e *Engine) diverging(ld *leadership, spec vtop.FetchSpec) *vtop.EpochOffset {
 	at := e.epochEnd(ld, spec.LastFetchedEpoch)
 	if at.Epoch < 0 && spec.Offset == ld.log.Start() {
 		return nil // what the client had is below the log start: nothing proves divergence
@@ -245,26 +203,26 @@ func (e *Engine) diverging(ld *leadership, spec FetchSpec) *EpochOffset {
 // EndOffset is the high watermark and the epoch of the leader that tells it, not that of the record below: so a client knows the
 // word of a deposed leader, whose deadline has not come, from that of the next one, also before that wrote (C1).
 // vtop.ErrOffsetNotAvailable until the high watermark has reached the start of the epoch (I7).
-func (e *Engine) EndOffset(r vtop.Range, clientEpoch vtop.Epoch) (EpochOffset, error) {
+func (e *Engine) EndOffset(r vtop.Range, clientEpoch vtop.Epoch) (vtop.EpochOffset, error) {
 	ld, err := e.serving(r, clientEpoch)
 	if err != nil {
-		return EpochOffset{-1, -1}, err
+		return vtop.EpochOffset{Epoch: -1, Offset: -1}, err
 	}
 	if !ld.settled() {
-		return EpochOffset{-1, -1}, fmt.Errorf("%w: range %s: high watermark %d, epoch %d started at %d",
+		return vtop.EpochOffset{Epoch: -1, Offset: -1}, fmt.Errorf("%w: range %s: high watermark %d, epoch %d started at %d",
 			vtop.ErrOffsetNotAvailable, r, ld.highWatermark(), ld.epoch, ld.start)
 	}
-	return EpochOffset{ld.epoch, ld.highWatermark()}, nil
+	return vtop.EpochOffset{Epoch: ld.epoch, Offset: ld.highWatermark()}, nil
 }
 
 // StartOffset is the log start and the epoch that owns it.
-func (e *Engine) StartOffset(r vtop.Range, clientEpoch vtop.Epoch) (EpochOffset, error) {
+func (e *Engine) StartOffset(r vtop.Range, clientEpoch vtop.Epoch) (vtop.EpochOffset, error) {
 	ld, err := e.serving(r, clientEpoch)
 	if err != nil {
-		return EpochOffset{-1, -1}, err
+		return vtop.EpochOffset{Epoch: -1, Offset: -1}, err
 	}
 	start := ld.log.Start()
-	return EpochOffset{e.ownerOf(r, start, ld.epoch), start}, nil
+	return vtop.EpochOffset{Epoch: e.ownerOf(r, start, ld.epoch), Offset: start}, nil
 }
 
 func (e *Engine) ownerOf(r vtop.Range, o vtop.Offset, fallback vtop.Epoch) vtop.Epoch {
@@ -276,28 +234,25 @@ func (e *Engine) ownerOf(r vtop.Range, o vtop.Offset, fallback vtop.Epoch) vtop.
 	return fallback
 }
 
-// MaxTimestamp as ts of OffsetForTime asks for the first of the records with the greatest timestamp.
-const MaxTimestamp int64 = -3
-
 // OffsetForTime finds the first record below the high watermark whose timestamp (ms since 1970) is at least ts; found is
 // false if there is none.
-func (e *Engine) OffsetForTime(r vtop.Range, clientEpoch vtop.Epoch, ts int64) (at TimeOffset, found bool, err error) {
+func (e *Engine) OffsetForTime(r vtop.Range, clientEpoch vtop.Epoch, ts int64) (at vtop.TimeOffset, found bool, err error) {
 	ld, err := e.serving(r, clientEpoch)
 	if err != nil {
-		return TimeOffset{}, false, err
+		return vtop.TimeOffset{}, false, err
 	}
 	if !ld.settled() {
-		return TimeOffset{}, false, fmt.Errorf("%w: range %s", vtop.ErrOffsetNotAvailable, r)
+		return vtop.TimeOffset{}, false, fmt.Errorf("%w: range %s", vtop.ErrOffsetNotAvailable, r)
 	}
 	find := ld.log.OffsetForTime
-	if ts == MaxTimestamp {
+	if ts == vtop.MaxTimestamp {
 		find = func(_ int64, limit vtop.Offset) (vtop.Offset, int64, bool, error) { return latest(ld.log, limit) }
 	}
 	o, when, found, err := find(ts, ld.highWatermark())
 	if err != nil || !found {
-		return TimeOffset{}, false, err
+		return vtop.TimeOffset{}, false, err
 	}
-	return TimeOffset{Timestamp: when, Offset: o, Epoch: e.ownerOf(r, o, ld.epoch)}, true, nil
+	return vtop.TimeOffset{Timestamp: when, Offset: o, Epoch: e.ownerOf(r, o, ld.epoch)}, true, nil
 }
 
 // latest finds the first record below limit with the greatest timestamp by halving the times in question: some sixty looks into
@@ -322,32 +277,32 @@ func latest(log *storage.Log, limit vtop.Offset) (o vtop.Offset, when int64, fou
 // EpochEnd answers from the epoch table: the largest epoch at or below epoch that has a span, and where it ends: the next
 // epoch's start, or the log end for this leader's own. Epoch and offset are -1 if there is none. An epoch above this leader's own
 // is vtop.ErrEpochUnknown.
-func (e *Engine) EpochEnd(r vtop.Range, clientEpoch, epoch vtop.Epoch) (EpochOffset, error) {
+func (e *Engine) EpochEnd(r vtop.Range, clientEpoch, epoch vtop.Epoch) (vtop.EpochOffset, error) {
 	ld, err := e.serving(r, clientEpoch)
 	if err != nil {
-		return EpochOffset{-1, -1}, err
+		return vtop.EpochOffset{Epoch: -1, Offset: -1}, err
 	}
 	if err := checkRead(r, epoch, ld.epoch); err != nil {
-		return EpochOffset{-1, -1}, err
+		return vtop.EpochOffset{Epoch: -1, Offset: -1}, err
 	}
 	return e.epochEnd(ld, epoch), nil
 }
 
-func (e *Engine) epochEnd(ld *leadership, epoch vtop.Epoch) EpochOffset {
+func (e *Engine) epochEnd(ld *leadership, epoch vtop.Epoch) vtop.EpochOffset {
 	rg, ok := e.machine.State().Range(ld.r)
 	if !ok {
-		return EpochOffset{-1, -1}
+		return vtop.EpochOffset{Epoch: -1, Offset: -1}
 	}
 	for i := len(rg.Epochs) - 1; i >= 0; i-- {
 		if rg.Epochs[i].Epoch > epoch {
 			continue
 		}
 		if i == len(rg.Epochs)-1 {
-			return EpochOffset{rg.Epochs[i].Epoch, ld.log.End()}
+			return vtop.EpochOffset{Epoch: rg.Epochs[i].Epoch, Offset: ld.log.End()}
 		}
-		return EpochOffset{rg.Epochs[i].Epoch, rg.Epochs[i+1].Start}
+		return vtop.EpochOffset{Epoch: rg.Epochs[i].Epoch, Offset: rg.Epochs[i+1].Start}
 	}
-	return EpochOffset{-1, -1}
+	return vtop.EpochOffset{Epoch: -1, Offset: -1}
 }
 
 // Watch sends on wake, never blocking, whenever the visible end, the log start or the lease of one of the ranges changes,

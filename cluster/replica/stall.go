@@ -20,7 +20,7 @@ func (e *Engine) RefuseWaiting(why string) {
 		waiting := ld.one.all(ld.all.all(nil))
 		ld.mu.Unlock()
 		for _, w := range waiting {
-			w.done(Result{Base: w.base, LogStart: -1, Err: fmt.Errorf("%w: range %s offset %d: %s", vtop.ErrNotLeader, ld.r, w.base, why)})
+			w.done(vtop.AppendResult{Base: w.base, LogStart: -1, Err: fmt.Errorf("%w: range %s offset %d: %s", vtop.ErrNotLeader, ld.r, w.base, why)})
 		}
 	}
 }

@@ -38,7 +38,7 @@ func TestEngine_RefuseWaiting(t *testing.T) {
 		c.await("both batches to be in every log", func() bool { return n.store.Get(r).End() == 3 })
 	}
 	a.engine.RefuseWaiting("the disk hangs")
-	for want, ch := range []<-chan Result{all, one} {
+	for want, ch := range []<-chan vtop.AppendResult{all, one} {
 		if res := c.answer(ch); !errors.Is(res.Err, vtop.ErrNotLeader) || res.Base != vtop.Offset(want+1) {
 			t.Fatalf("batch at %d: %+v", want+1, res)
 		}
@@ -46,7 +46,7 @@ func TestEngine_RefuseWaiting(t *testing.T) {
 	a.engine.RefuseWaiting("nobody waits any more")
 	open()
 	c.awaitSame("a", r)
-	for i, ch := range []<-chan Result{all, one} {
+	for i, ch := range []<-chan vtop.AppendResult{all, one} {
 		select {
 		case res := <-ch:
 			t.Fatalf("batch %d is answered twice: %+v", i, res)

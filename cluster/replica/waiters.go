@@ -6,16 +6,12 @@ import (
 	"github.com/vtop-log/vtop"
 )
 
-// Result answers one Append. An Err that wraps vtop.ErrNotLeader or vtop.ErrTimeout after admission means that the
-// outcome is unknown: the retry of an idempotent producer is deduplicated.
-type Result = vtop.AppendResult
-
 // waiter is one admitted batch whose answer waits until everything up to and with its last record is safe.
 type waiter struct {
 	base, last vtop.Offset
 	since      time.Time
 	expires    time.Time // zero: never
-	done       func(Result)
+	done       func(vtop.AppendResult)
 }
 
 // waitList holds waiters of one leadership, and so of one epoch, ordered by last offset. It is guarded by the

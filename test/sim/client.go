@@ -11,7 +11,6 @@ import (
 
 	"github.com/vtop-log/vtop"
 	"github.com/vtop-log/vtop/batch"
-	"github.com/vtop-log/vtop/cluster/replica"
 	"github.com/vtop-log/vtop/transport"
 )
 
@@ -100,9 +99,9 @@ func (c *client) produce(ctx context.Context, r vtop.Range, b batch.Batch, acks 
 		if err != nil {
 			return 0, err
 		}
-		answer := make(chan replica.Result, 1)
+		answer := make(chan vtop.AppendResult, 1)
 		last := vtop.Offset(b.LastOffsetDelta())
-		e.Append(ctx, r, replica.AnyEpoch, b, acks, func(res replica.Result) {
+		e.Append(ctx, r, vtop.AnyEpoch, b, acks, func(res vtop.AppendResult) {
 			if res.Err == nil && acks == -1 && !q.dead.Load() {
 				c.life.oracle.acknowledging(r, res.Base+last+1)
 			}
@@ -224,11 +223,11 @@ func (c *reader) step(ctx context.Context) {
 		c.askEnd(ctx, lease)
 		return
 	}
-	spec := replica.FetchSpec{Offset: c.at, MaxBytes: 2048, AtLeastOne: true, ClientEpoch: lease.Epoch, LastFetchedEpoch: c.last}
-	res, err := ask(ctx, c.client, lease.Holder, func(_ context.Context, q *process) (replica.FetchResult, error) {
+	spec := vtop.FetchSpec{Offset: c.at, MaxBytes: 2048, AtLeastOne: true, ClientEpoch: lease.Epoch, LastFetchedEpoch: c.last}
+	res, err := ask(ctx, c.client, lease.Holder, func(_ context.Context, q *process) (vtop.FetchResult, error) {
 		e, err := q.replicas()
 		if err != nil {
-			return replica.FetchResult{}, err
+			return vtop.FetchResult{}, err
 		}
 		return e.Fetch(c.r, spec, nil)
 	})
@@ -266,7 +265,7 @@ func (c *reader) askEnd(ctx context.Context, lease vtop.Lease) {
 }
 
 // outside: the log start has passed the reader, or what it saw is gone.
-func (c *reader) outside(res replica.FetchResult) {
+func (c *reader) outside(res vtop.FetchResult) {
 	if res.LogStart > c.at {
 		c.at, c.last = res.LogStart, -1
 		return
@@ -275,7 +274,7 @@ func (c *reader) outside(res replica.FetchResult) {
 	c.at, c.last = res.LogStart, -1
 }
 
-func (c *reader) took(epoch vtop.Epoch, res replica.FetchResult) {
+func (c *reader) took(epoch vtop.Epoch, res vtop.FetchResult) {
 	if res.HighWatermark >= 0 {
 		if res.HighWatermark < c.end {
 			c.life.oracle.fail("K3: the end of range %d went from %d back to %d for %s, under epoch %d", c.r.Index, c.end, res.HighWatermark, c.name, epoch)

@@ -9,7 +9,6 @@ import (
 
 	"github.com/vtop-log/vtop"
 	"github.com/vtop-log/vtop/batch"
-	"github.com/vtop-log/vtop/cluster/replica"
 	"github.com/vtop-log/vtop/fsm"
 	"github.com/vtop-log/vtop/storage"
 	"github.com/vtop-log/vtop/transport"
@@ -293,7 +292,7 @@ func (l *life) readAll(rg *fsm.Range) (out map[vtop.Offset]string, ok bool) {
 	leader := l.process(rg.Lease.Holder)
 	c := &reader{client: newClient(l, "last"), r: rg.ID, at: rg.LogStart, last: -1}
 	for c.at < rg.Floor {
-		res, err := leader.engine.Load().Fetch(rg.ID, replica.FetchSpec{Offset: c.at, MaxBytes: 1 << 16, AtLeastOne: true, ClientEpoch: -1, LastFetchedEpoch: -1}, nil)
+		res, err := leader.engine.Load().Fetch(rg.ID, vtop.FetchSpec{Offset: c.at, MaxBytes: 1 << 16, AtLeastOne: true, ClientEpoch: -1, LastFetchedEpoch: -1}, nil)
 		if errors.Is(err, vtop.ErrNotLeader) || errors.Is(err, vtop.ErrNotReady) {
 			return nil, false
 		}
