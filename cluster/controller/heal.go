@@ -110,7 +110,7 @@ func (c *Controller) newHealer(now time.Duration) *healer {
 		if !job.Active() || job.Holes {
 			continue
 		}
-		if job.Origin != fsm.OriginOperator {
+		if counts(job) {
 			h.running++
 		}
 		if job.Replica == 0 {
@@ -131,6 +131,9 @@ func (c *Controller) newHealer(now time.Duration) *healer {
 	}
 	return h
 }
+
+// counts reports whether a job is of those that healing, drains and replacements started.
+func counts(job *fsm.RepairJob) bool { return job.Origin != fsm.OriginOperator }
 
 // take counts a replica that is about to be on a node.
 func (h *healer) take(node vtop.NodeName) {
@@ -265,58 +268,6 @@ func (h *healer) home(r *fsm.Range, q *fsm.RepairRequest) bool {
 	}
 	q.Destination = home
 	return true
-}
-
-// cancel ends the jobs that healing and drains started and that nobody needs any more, or that cannot be carried out.
-func (h *healer) cancel(ctx context.Context) {
-	ids := map[string][]fsm.RepairID{}
-	for job := range h.state.Repairs() {
-		if !job.Active() || job.Holes || job.Origin != fsm.OriginHeal && job.Origin != fsm.OriginDrain {
-			continue
-		}
-		if why := h.needless(job); why != "" {
-			ids[why] = append(ids[why], job.ID)
-		}
-	}
-	for why, list := range ids {
-		out, err := h.propose(ctx, &fsm.CancelRepairs{IDs: list[:min(len(list), fsm.MaxItems)], Reason: why, At: time.Now().UnixMilli()})
-		if err != nil {
-			h.c.cfg.Log.Warn("repairs not cancelled", "reason", why, "jobs", len(list), "error", err)
-			continue
-		}
-		h.running -= len(out.Items)
-		h.c.cfg.Log.Info("repairs cancelled", "reason", why, "jobs", len(list))
-	}
-}
-
-// needless says why a job is to end; empty if it is not. What comes back before its voter was removed keeps its place: only what it
-// lacks is sent to it, by its leader.
-func (h *healer) needless(job *fsm.RepairJob) string {
-	if why, missed := h.missed(job.Destination); missed {
-		return "its destination: " + why
-	}
-	if n, _ := h.state.Node(job.Destination); n.State == fsm.NodeDraining {
-		return fmt.Sprintf("its destination %s is draining", job.Destination)
-	}
-	if job.Replace == "" || job.Replace == job.Destination || job.Step > fsm.RepairCatchingUp {
-		return ""
-	}
-	r, ok := h.state.Range(job.Range)
-	if !ok {
-		return ""
-	}
-	if _, votes := r.VoterOn(job.Replace); !votes {
-		return ""
-	}
-	n, ok := h.state.Node(job.Replace)
-	switch {
-	case !ok || n.State != fsm.NodeActive:
-	case job.Origin == fsm.OriginDrain:
-		return fmt.Sprintf("%s is not draining any more", job.Replace)
-	case h.lives(n):
-		return fmt.Sprintf("%s is back", job.Replace)
-	}
-	return ""
 }
 
 // handOver moves the leases of holders whose successor votes already: a leader never removes itself.

@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -76,6 +77,67 @@ func TestHeal_HandsOverThoughTheSuccessorDrains(t *testing.T) {
 		w.pass(3 * time.Second)
 		if r := w.rangeOf(); r.Lease.Holder == "n2" || r.Lease.Holder == "n4" {
 			t.Fatalf("lease %+v", r.Lease)
+		}
+	})
+}
+
+// A job of any origin whose destination has gone for good ends, and the voter that was lost meanwhile is replaced. A job that a person
+// asked for goes on while healing is paused: whoever pauses it knows of nodes that are away.
+func TestHeal_JobOfAnyOriginEndsWithItsDestination(t *testing.T) {
+	for _, origin := range []fsm.RepairOrigin{fsm.OriginOperator, fsm.OriginHeal, fsm.OriginReplace} {
+		t.Run(origin.String(), func(t *testing.T) {
+			runHealing(t, healAfter, func(w *world) {
+				w.spare("n4", "n5")
+				w.pass(time.Second)
+				w.started(10)
+				w.seal(10)
+				w.report(10)
+				w.hush("n4", "n3")
+				w.must(&fsm.SubmitRepairs{At: 1, Items: []fsm.RepairRequest{{Range: w.rangeOf().ID, Destination: "n4", Origin: origin, Reason: "test"}}})
+				asked := w.oneJob()
+				w.must(&fsm.SetHeal{Paused: true, Why: "moving house", At: 1})
+				w.pass(2 * healAfter)
+				if asked, _ = w.machine.State().Repair(asked.ID); asked.Active() != (origin != fsm.OriginHeal) {
+					t.Fatalf("while healing is paused, job of %s is %s: %s", origin, asked.Step, asked.Cause)
+				}
+				w.must(&fsm.SetHeal{At: 1})
+				w.pass(5 * time.Second)
+				if asked, _ = w.machine.State().Repair(asked.ID); asked.Step != fsm.RepairCancelled || !strings.Contains(asked.Cause, "n4 has been silent for") {
+					t.Fatalf("job %s: %s", asked.Step, asked.Cause)
+				}
+				if strings.Contains(asked.Cause, "vtopctl repair TOPIC/N --node OTHER") != (origin == fsm.OriginOperator) {
+					t.Fatalf("a job of %s says: %s", origin, asked.Cause)
+				}
+				if j := w.oneJob(); j.Destination != "n5" || j.Replace != "n3" || j.Origin != fsm.OriginHeal {
+					t.Fatalf("job %+v", j.RepairRequest)
+				}
+				if h := w.control.Healing(); h.Running != 1 {
+					t.Fatalf("healing %+v, want one running", h)
+				}
+			})
+		})
+	}
+}
+
+// So does one that may copy from certain nodes only, all of which have gone for good before it had everything.
+func TestHeal_JobEndsWithTheLastOfItsSources(t *testing.T) {
+	runHealing(t, healAfter, func(w *world) {
+		w.spare("n4", "n5")
+		w.pass(time.Second)
+		w.started(10)
+		w.seal(10)
+		w.report(10)
+		w.must(&fsm.SubmitRepairs{At: 1, Items: []fsm.RepairRequest{{
+			Range: w.rangeOf().ID, Destination: "n4", Sources: []vtop.NodeName{"n3"}, Origin: fsm.OriginOperator, Reason: "test",
+		}}})
+		asked := w.oneJob()
+		w.hush("n3")
+		w.pass(healAfter + 5*time.Second)
+		if asked, _ = w.machine.State().Repair(asked.ID); asked.Step != fsm.RepairCancelled || !strings.Contains(asked.Cause, "--source") {
+			t.Fatalf("job %s: %s", asked.Step, asked.Cause)
+		}
+		if j := w.oneJob(); j.Replace != "n3" {
+			t.Fatalf("job %+v", j.RepairRequest)
 		}
 	})
 }

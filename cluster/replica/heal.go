@@ -164,7 +164,7 @@ func (e *Engine) nextVoterChange(st *fsm.State, rg *fsm.Range, ld *leadership, o
 	if !wrong && len(plan.Learners) == 0 {
 		return healStep{}, false
 	}
-	if id := leftOver(st, rg, plan); id != 0 && !wrong {
+	if id := e.leftOver(st, rg, plan); id != 0 && !wrong {
 		return healStep{fsm.RemoveLearner, id}, true
 	}
 	jobsFirst(plan.Learners, orders)
@@ -193,16 +193,20 @@ func (e *Engine) nextVoterChange(st *fsm.State, rg *fsm.Range, ld *leadership, o
 	return healStep{fsm.RemoveVoter, next.Replica}, majorityLives(plan.Voters, next.Replica, live)
 }
 
-// leftOver finds a learner of a range with as many voters as wished that no active job works for and whose node is not wanted by name:
-// where a job's replica took the place that it was made for, nobody would ever make it a voter, and it would be fed for ever.
-func leftOver(st *fsm.State, rg *fsm.Range, plan protocol.Plan) vtop.ReplicaID {
+// leftOver finds a learner of a range with as many voters as wished that no active job works for and whose node is not wanted by name,
+// or is not there: where a job's replica took the place that it was made for, nobody would ever make it a voter, and it would be fed for
+// ever; and where the job ended since its destination has gone for good, nobody waits for it.
+func (e *Engine) leftOver(st *fsm.State, rg *fsm.Range, plan protocol.Plan) vtop.ReplicaID {
 	if len(plan.Voters) < plan.Want {
 		return 0
 	}
 	for _, m := range plan.Learners {
 		rep, _ := rg.Replica(m.Replica)
 		job, made := st.ActiveRepair(rg.ID, rep.Node)
-		if (!made || job.Holes) && !wantsOneOf(rg, []protocol.Member{m}) {
+		if made && !job.Holes {
+			continue
+		}
+		if !wantsOneOf(rg, []protocol.Member{m}) || !e.cfg.Alive(rep.Node) {
 			return m.Replica
 		}
 	}
@@ -283,7 +287,7 @@ func (e *Engine) wantsLearner(st *fsm.State, rg *fsm.Range) (vtop.NodeName, bool
 			continue
 		}
 		node, ok := st.Node(rep.Node)
-		if _, replaced := rg.On(rep.Node); replaced || !ok || node.State != fsm.NodeActive || !e.cfg.Alive(rep.Node) {
+		if _, replaced := rg.On(rep.Node); replaced || !ok || node.State != fsm.NodeActive {
 			continue
 		}
 		if comes(st, rg.ID, rep.Node) {

@@ -19,6 +19,8 @@ import (
 // request is one combination of what can be asked of a repair. The words are those of the tables below.
 type request struct {
 	origin, destination, replace string
+	// gone says that the destination is dead for good when the job is asked for, and that another voter goes after it.
+	gone bool
 }
 
 var (
@@ -46,14 +48,24 @@ func (q request) refusal() fsm.Code {
 // TestRepairJobs_EveryOneEnds asks for every combination of a job: what makes no sense is refused, and what is taken ends within a
 // bounded time, after which the range is whole: as many voters as are wished for, no learner, no job.
 func TestRepairJobs_EveryOneEnds(t *testing.T) {
+	everyRequest(t, false)
+}
+
+// TestRepairJobs_EveryOneEndsWithItsDestination asks for every combination that is taken of a destination that is dead for good, and
+// takes another voter away then: the job, whoever asked for it, must not keep that one's place empty for ever.
+func TestRepairJobs_EveryOneEndsWithItsDestination(t *testing.T) {
+	everyRequest(t, true)
+}
+
+func everyRequest(t *testing.T, gone bool) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	seed, skipped := uint64(0), 0
 	for _, origin := range origins {
 		for _, destination := range destinations {
 			for _, replace := range replaced {
 				seed++
-				q := request{origin, destination, replace}
-				if testing.Short() && seed%8 != 0 {
+				q := request{origin, destination, replace, gone}
+				if testing.Short() && seed%8 != 0 || gone && q.refusal() != 0 {
 					skipped++
 					continue
 				}
@@ -71,9 +83,13 @@ func TestRepairJobs_EveryOneEnds(t *testing.T) {
 	t.Logf("%d combinations, %d left out", seed, skipped)
 }
 
-// live is a life of a range of five voters on seven hosts, in which one job is asked for. Every other one has sealed segments.
+// live is a life of a range of five voters on seven hosts, in which one job is asked for; where two of them die, there is one host
+// more. Every other one has sealed segments.
 func (q request) live(seed uint64) Result {
 	p := &plan{hosts: 7, replicas: 5, ranges: 1, zeros: -1, readers: 1, config: map[string]string{}}
+	if q.gone {
+		p.hosts++
+	}
 	if seed%2 == 0 {
 		p.config["segment.bytes"] = "1500"
 	}
@@ -98,7 +114,7 @@ func (q request) live(seed uint64) Result {
 
 // cast are the hosts that a story is about.
 type cast struct {
-	leader, destination, replace vtop.NodeName
+	leader, destination, replace, other vtop.NodeName
 }
 
 func (q request) cast(l *life) (c cast) {
@@ -112,7 +128,7 @@ func (q request) cast(l *life) (c cast) {
 			others = append(others, h.name)
 		}
 	}
-	c.destination = free[0]
+	c.destination, c.other = free[0], others[2]
 	if q.destination == "a voter" || q.destination == "a lost voter" {
 		c.destination = others[0]
 	}
@@ -145,6 +161,9 @@ func (q request) story(ctx context.Context, l *life) {
 	case "a lost voter":
 		l.lose(ctx, c.destination)
 	}
+	if q.gone {
+		l.host(c.destination).kill(false)
+	}
 	id, code := q.submit(ctx, l, c)
 	if code != q.refusal() {
 		l.oracle.fail("refused with %q, want %q", code, q.refusal())
@@ -154,6 +173,9 @@ func (q request) story(ctx context.Context, l *life) {
 	}
 	if q.replace == "a voter that is removed meanwhile" {
 		l.remove(ctx, c.replace)
+	}
+	if q.gone {
+		l.host(c.other).kill(false)
 	}
 	var job *fsm.RepairJob
 	if !l.await(ctx, "the job to end", 3*time.Minute, func() bool {
@@ -196,7 +218,8 @@ func (q request) submit(ctx context.Context, l *life, c cast) (fsm.RepairID, fsm
 func (l *life) tellLeader(ctx context.Context, cmd fsm.Command) (out fsm.Outcome) {
 	l.await(ctx, fmt.Sprintf("%s to be decided", cmd.Op()), time.Minute, func() bool {
 		var err error
-		out, err = l.ledger.propose(ctx, l.hosts[0].running(), cmd)
+		i := slices.IndexFunc(l.hosts, func(h *host) bool { return h.running() != nil })
+		out, err = l.ledger.propose(ctx, l.hosts[i].running(), cmd)
 		return err == nil && out.Refusal == nil
 	})
 	return out

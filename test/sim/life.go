@@ -97,9 +97,16 @@ func (l *life) uuid() (u vtop.UUID) {
 
 // process is what runs on a host, or nil.
 func (l *life) process(name vtop.NodeName) *process {
+	if h := l.host(name); h != nil {
+		return h.running()
+	}
+	return nil
+}
+
+func (l *life) host(name vtop.NodeName) *host {
 	for _, h := range l.hosts {
 		if h.name == name {
-			return h.running()
+			return h
 		}
 	}
 	return nil
