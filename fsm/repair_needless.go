@@ -19,7 +19,7 @@ func (t *tx) endNeedless(r *Range) {
 		if !ok || !known || !old.Active() {
 			continue
 		}
-		why := now.needless(old)
+		why := t.needless(now, old)
 		if why == "" {
 			continue
 		}
@@ -33,13 +33,12 @@ func (t *tx) endNeedless(r *Range) {
 }
 
 // needless says why a job has nothing left to do; empty if it has.
-func (r *Range) needless(job *RepairJob) string {
+func (t *tx) needless(r *Range, job *RepairJob) string {
 	if job.Holes || job.Replace == "" {
 		return ""
 	}
 	if r.replacedStays(job) {
-		return fmt.Sprintf("not needed any more: node %q keeps its voter: without it the range would have %d of %d voters; ask again once they are complete",
-			job.Replace, len(r.Voters())-1, len(r.Preferred))
+		return t.whyStays(r, job)
 	}
 	if _, votes := r.VoterOn(job.Destination); votes || r.replaced(job) || len(r.Voters()) < len(r.Preferred) {
 		return ""
@@ -48,6 +47,21 @@ func (r *Range) needless(job *RepairJob) string {
 		return "" // it is wanted there by name, or may take the place of one that is lost
 	}
 	return fmt.Sprintf("not needed any more: nothing is left to replace on node %q, and the range has its %d voters", job.Replace, len(r.Voters()))
+}
+
+// whyStays says why the voter that a job was to replace stays, and what is to be done for it to go all the same. What drains needs
+// nobody to ask again.
+func (t *tx) whyStays(r *Range, job *RepairJob) string {
+	why := fmt.Sprintf("not needed any more: node %q keeps its voter, for the one on %q took the place of another that is missing: without it the range would have %d of %d voters",
+		job.Replace, job.Destination, len(r.Voters())-1, len(r.Preferred))
+	if n, ok := t.s.Node(job.Replace); ok && n.State == NodeDraining {
+		return why + "; it is draining: another replica takes its place by itself"
+	}
+	when := "for it to go all the same"
+	if len(r.Voters()) < len(r.Preferred) {
+		when = fmt.Sprintf("for it to go once the range has its %d voters", len(r.Preferred))
+	}
+	return fmt.Sprintf("%s; %s: vtopctl repair %s --node OTHER --replace %s", why, when, job.Name, job.Replace)
 }
 
 // replaced reports whether the voter that a job is to replace is there. One that came to the node after the job's replica is not meant.

@@ -143,6 +143,38 @@ func TestRepairs_ReplacedVoterStays(t *testing.T) {
 			t.Errorf("preferred %v: %s has no voter", r.Preferred, n)
 		}
 	}
+	// The operator is told what to type for what was asked for, and that works at once: the range has its voters.
+	if cause := w.job(id).Cause; !strings.Contains(cause, "vtopctl repair lines/0 --node OTHER --replace n3") || strings.Contains(cause, "once") {
+		t.Fatalf("cause %q", cause)
+	}
+	id = w.replace("n5", "n3")
+	learner = w.adopt(id)
+	w.change(PromoteLearner, "", learner)
+	w.change(RemoveVoter, "", w.replicaOn("n3"))
+	w.step(id, RepairDone, func(p *RepairProgress) { p.Replica, p.Outcome, p.Voter, p.LogEnd, p.Floor = learner, OutcomeWhole, true, 100, 100 })
+	r = w.rng(r0)
+	if _, stays := r.VoterOn("n3"); stays || len(r.Voters()) != 3 || len(r.Preferred) != 3 {
+		t.Fatalf("range %+v", r)
+	}
+	// Case: two voters are missing: it would only take the other's place.
+	w = needlessWorld(t)
+	w.ok(&SetPreferred{Items: []Preference{{Range: r0, Nodes: []vtop.NodeName{"n1", "n2", "n3"}}}})
+	four := w.adopt(w.submit(requestTo("n4")))
+	w.change(PromoteLearner, "", four)
+	id = w.replace("n5", "n3")
+	learner = w.adopt(id)
+	w.change(RemoveVoter, "", w.replicaOn("n2"))
+	w.change(RemoveVoter, "", four)
+	w.change(PromoteLearner, "", learner)
+	w.needless(id, "once the range has its 4 voters: vtopctl repair lines/0 --node OTHER --replace n3")
+	// Case: the node is draining: it goes by itself.
+	w = needlessWorld(t)
+	w.ok(&UpdateNode{Name: "n3", State: NodeDraining})
+	id = w.replace("n4", "n3")
+	learner = w.adopt(id)
+	w.change(RemoveVoter, "", w.replicaOn("n2"))
+	w.change(PromoteLearner, "", learner)
+	w.needless(id, "draining: another replica takes its place by itself")
 	// Case: all voters are there, so that the one that is replaced can go.
 	w = needlessWorld(t)
 	id = w.replace("n4", "n3")

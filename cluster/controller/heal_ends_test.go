@@ -141,3 +141,33 @@ func TestHeal_JobEndsWithTheLastOfItsSources(t *testing.T) {
 		}
 	})
 }
+
+// The node that takes another's place took that of a voter that was lost meanwhile: the job is over, and the node that was to be emptied
+// is emptied all the same.
+func TestHeal_NodeThatIsReplacedIsEmptiedThoughItsJobTookAnothersPlace(t *testing.T) {
+	runHealing(t, healAfter, func(w *world) {
+		w.spare("n4", "n5")
+		w.pass(time.Second)
+		w.started(10)
+		w.report(10)
+		away := vtop.NodeName("n1")
+		if w.rangeOf().Lease.Holder == away {
+			away = "n2"
+		}
+		w.must(&fsm.SubmitRepairs{At: 1, Items: []fsm.RepairRequest{{Range: w.rangeOf().ID, Destination: "n4", Replace: "n3", Origin: fsm.OriginReplace, Reason: "test"}}})
+		w.must(&fsm.UpdateNode{Name: "n3", State: fsm.NodeDraining})
+		asked := w.oneJob()
+		w.step(asked, fsm.RepairAdopting, 0)
+		learner := w.change(fsm.AddLearner, "n4", 0)
+		w.step(asked, fsm.RepairCatchingUp, learner)
+		w.change(fsm.RemoveVoter, "", w.voter(away))
+		w.change(fsm.PromoteLearner, "", learner)
+		if asked, _ = w.machine.State().Repair(asked.ID); asked.Step != fsm.RepairCancelled || !strings.Contains(asked.Cause, "takes its place by itself") {
+			t.Fatalf("job %s: %s", asked.Step, asked.Cause)
+		}
+		w.pass(5 * time.Second)
+		if j := w.oneJob(); j.Replace != "n3" || j.Origin != fsm.OriginDrain || j.Destination != "n5" && j.Destination != away {
+			t.Fatalf("job %+v", j.RepairRequest)
+		}
+	})
+}
