@@ -10,8 +10,13 @@ import (
 	"github.com/vtop-log/vtop/fsm"
 )
 
-// reportPause is the time between two reports of what moved; a new step goes at once.
-const reportPause = time.Second
+const (
+	// reportPause is the time between two reports of what moved; a new step goes at once.
+	reportPause = time.Second
+	// wordsPause is the longest time between two reports of a job that does not move, however often it says something else: each is
+	// written to the disks of all Raft voters. It begins with reportPause and doubles.
+	wordsPause = time.Minute
+)
 
 // reporter tells the state machine how the jobs stand: all of them in one command, about once a second, and at each
 // change of a step.
@@ -31,6 +36,17 @@ type entry struct {
 	told fsm.RepairProgress
 	// done takes the answer to a change of the step; nil if there is none under way.
 	done chan error
+	// words counts the reports since the job moved; due is when the next of that kind may go.
+	words int
+	due   time.Time
+}
+
+// moved reports whether a job's progress is another, beyond what it says of why it moves or does not. The floor moves without the job.
+func moved(a, b fsm.RepairProgress) bool {
+	for _, p := range []*fsm.RepairProgress{&a, &b} {
+		p.LastError, p.Waiting, p.ActiveSources, p.BytesPerSecond, p.Floor = "", "", nil, 0, 0
+	}
+	return !reflect.DeepEqual(a, b)
 }
 
 // errMoved says that the job is not what the task believes: it is to be read again.
@@ -130,8 +146,12 @@ func (p *reporter) urgent() bool {
 func (p *reporter) pending() (items []fsm.RepairUpdate, entries []*entry, waits []chan error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	now := time.Now()
 	for _, e := range p.entries {
 		if e.update.StepVersion == 0 || e.done == nil && reflect.DeepEqual(e.update.Progress, e.told) {
+			continue
+		}
+		if e.done == nil && now.Before(e.due) && !moved(e.update.Progress, e.told) {
 			continue
 		}
 		items, entries, waits = append(items, e.update), append(entries, e), append(waits, e.done)
@@ -190,6 +210,12 @@ func (p *reporter) lookWhetherTaken(entries []*entry, items []fsm.RepairUpdate, 
 }
 
 func (p *reporter) answerLocked(e *entry, item fsm.RepairUpdate, wait chan error, refusal *fsm.Refusal) {
+	if moved(item.Progress, e.told) {
+		e.words, e.due = 0, time.Time{}
+	} else {
+		e.due = time.Now().Add(min(reportPause<<min(e.words, 10), wordsPause))
+		e.words++
+	}
 	e.told = item.Progress // refused or not, it is not told again
 	var err error
 	if refusal != nil {

@@ -187,7 +187,7 @@ func (t *task) resume(job *fsm.RepairJob) {
 	for _, node := range t.p.ActiveSources {
 		t.used[node] = true // in an earlier life of the task
 	}
-	t.p.ActiveSources, t.p.BytesPerSecond = t.sourcesAt(job.Step), 0
+	t.p.ActiveSources, t.p.BytesPerSecond, t.p.Waiting = t.sourcesAt(job.Step), 0, ""
 	t.p.DroppedSources = slices.Clone(t.p.DroppedSources)
 	if job.Step == fsm.RepairQueued {
 		t.plan, t.tookLocal = nil, false

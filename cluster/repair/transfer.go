@@ -3,6 +3,7 @@ package repair
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -34,10 +35,10 @@ type transfer struct {
 	sources map[vtop.NodeName]*source
 	// busy are the items in the workers' hands.
 	busy int
-	// done and left are bytes that are here and that are missing.
-	done, left int64
-	moved      time.Time
-	halted     *halt
+	// done and left are bytes that are here and that are missing; before is done at the beginning.
+	done, left, before int64
+	moved              time.Time
+	halted             *halt
 }
 
 // halt is why a transfer ended.
@@ -128,9 +129,9 @@ func (t *task) transfer(ctx context.Context, s scene, staging *storage.Staging, 
 	if len(x.wanted) == 0 {
 		return halt{kind: haltWhole}
 	}
-	before := x.done
+	x.before = x.done
 	h := x.run(ctx, s)
-	if x.done > before {
+	if x.done > x.before {
 		t.failures, t.moved = 0, time.Now()
 	}
 	t.p.BytesDone, t.p.BytesTotal = x.done, x.done+x.left
@@ -288,7 +289,8 @@ func (x *transfer) tell(s scene) {
 	x.mu.Lock()
 	p := &x.t.p
 	p.BytesDone, p.BytesTotal, p.ActiveSources = x.done, x.done+x.left, nil
-	for name, src := range x.sources {
+	for _, name := range slices.Sorted(maps.Keys(x.sources)) {
+		src := x.sources[name]
 		if src.fresh > 0 {
 			p.ActiveSources = append(p.ActiveSources, name)
 		}
@@ -297,11 +299,12 @@ func (x *transfer) tell(s scene) {
 			p.LastError = clip(fmt.Sprintf("node %q: %s", name, src.lastErr))
 		}
 	}
-	slices.Sort(p.ActiveSources)
 	p.ActiveSources = p.ActiveSources[:min(len(p.ActiveSources), fsm.MaxRepairSources)]
-	p.Waiting = ""
-	if time.Since(x.moved) > 2*time.Second+x.patience()-idleLimit {
+	switch {
+	case time.Since(x.moved) > 2*time.Second+x.patience()-idleLimit:
 		p.Waiting = clip(x.whyStuckLocked())
+	case x.done > x.before:
+		p.Waiting = "" // until then it waits for what it waited for
 	}
 	p.BytesPerSecond = x.t.meter.look(x.done, time.Now())
 	told := *p // the workers go on changing the other one
