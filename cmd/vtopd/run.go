@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/pprof"
@@ -33,7 +34,8 @@ const stopLimit = 9 * time.Second
 // run builds the parts of one node in the order in which they need each other, waits for the signal, and closes
 // them in reverse: clients first, so that nothing is admitted that could not be acknowledged.
 func run(ctx context.Context, c config) error {
-	log := newLogger(c)
+	log, flush := loggerTo(os.Stderr, c, time.Now)
+	defer flush()
 	var id *tlsid.Identity
 	if c.TLSCert != "" {
 		var err error
@@ -60,11 +62,13 @@ func run(ctx context.Context, c config) error {
 	return errors.Join(err, d.close(stop))
 }
 
-func newLogger(c config) hclog.Logger {
+// loggerTo makes the logger of the whole process; flush, at its end, writes what is kept back of repeated lines.
+func loggerTo(out io.Writer, c config, now func() time.Time) (log hclog.Logger, flush func()) {
+	sink := newCollapse(out, c.LogFormat == "json", now)
 	return hclog.New(&hclog.LoggerOptions{
-		Name: "vtopd", Level: hclog.LevelFromString(c.LogLevel), JSONFormat: c.LogFormat == "json", Output: os.Stderr,
-		TimeFormat: "2006-01-02T15:04:05.000Z07:00", Exclude: newRepeats(time.Now).exclude,
-	})
+		Name: "vtopd", Level: hclog.LevelFromString(c.LogLevel), JSONFormat: c.LogFormat == "json", Output: sink,
+		TimeFormat: "2006-01-02T15:04:05.000Z07:00", Exclude: newRepeats(now).exclude,
+	}), sink.flush
 }
 
 // daemon is the process: the node and its two faces.
