@@ -227,8 +227,14 @@ func TestMeta_CutOffVoterDoesNotRaiseTheTerm(t *testing.T) {
 }
 
 // A voter whose Raft port nobody can call, while it can call all others (M9): leadership may move to it, which is as good as any;
-// no term ever has two leaders, and proposals of every node that knows a leader go on.
+// no term ever has two leaders, and proposals of every node are taken. Its own it learns of when it can be called again.
 func TestMeta_DeafVoterMakesNoSecondLeader(t *testing.T) {
+	for name, behind := range map[string]bool{"it may win an election": false, "it lacks an entry and wins none": true} {
+		t.Run(name, func(t *testing.T) { deafVoter(t, behind) })
+	}
+}
+
+func deafVoter(t *testing.T, behind bool) {
 	w, cables := newCabledWorld(t, nil)
 	w.startAll("a", "b", "c")
 	w.joined("a", "b", "c")
@@ -250,6 +256,13 @@ func TestMeta_DeafVoterMakesNoSecondLeader(t *testing.T) {
 	}
 	oneLeader()
 	cables[victim.name].deafen()
+	topics := 3
+	if behind {
+		topics++
+		if _, err := w.createTopic(w.leader(), "unheard"); err != nil {
+			t.Fatal(err)
+		}
+	}
 	w.until("the victim to miss its leader, or to lead", func() bool {
 		oneLeader()
 		return victim.meta.IsLeader() || victim.meta.Stats()["state"] == "Candidate"
@@ -259,27 +272,37 @@ func TestMeta_DeafVoterMakesNoSecondLeader(t *testing.T) {
 		oneLeader()
 		return victim.meta.IsLeader() || cables[victim.name].said.Load() > asked+8
 	})
-	made := 0
+	proposed := make(chan error, 1)
+	go func() {
+		_, err := w.createTopic(victim, "by-"+string(victim.name))
+		proposed <- err
+	}()
 	for _, b := range w.boxes {
-		if b == victim && !b.meta.IsLeader() {
-			continue // nobody tells it who leads, as long as it asks in vain
+		if b == victim {
+			continue
 		}
 		if _, err := w.createTopic(b, "by-"+string(b.name)); err != nil {
 			t.Errorf("%s while %s is deaf: %v", b.name, victim.name, err)
 		}
-		made++
 		oneLeader()
 	}
-	cables[victim.name].heal()
-	w.until("all have all", func() bool {
-		oneLeader()
-		for _, b := range w.boxes {
-			if b.fsm.State().TopicCount() != made {
-				return false
+	all := func(of func(*box) bool) func() bool {
+		return func() bool {
+			oneLeader()
+			for _, b := range w.boxes {
+				if of(b) && b.fsm.State().TopicCount() != topics {
+					return false
+				}
 			}
+			return true
 		}
-		return true
-	})
+	}
+	w.until("the others to have what the deaf one proposed", all(func(b *box) bool { return b != victim }))
+	cables[victim.name].heal()
+	w.until("all have all", all(func(*box) bool { return true }))
+	if err := <-proposed; err != nil {
+		t.Errorf("the deaf one proposed, and can be called again: %v", err)
+	}
 }
 
 // A leader that is cut off keeps proposals that nobody else has. The others go on, and compact their logs beyond them: when it is

@@ -52,6 +52,9 @@ type Meta struct {
 	// startMu is held while Raft and gossip are started, so that Close finds all that it has to stop.
 	startMu sync.Mutex
 
+	// rumour is who leads by the word of others.
+	rumour rumour
+
 	// reloadMu serialises changes of Raft's reloadable configuration.
 	reloadMu sync.Mutex
 

@@ -117,8 +117,8 @@ func (m *Meta) proposeOnce(ctx context.Context, cmd fsm.Command, raw []byte) (fs
 		}
 		return m.apply(ctx, s, raw)
 	}
-	hint := m.leaderHint()
-	if hint == nil || hint.GetServerId() == string(m.db().serverID) {
+	hint := m.whoLeads(ctx)
+	if hint == nil {
 		return fsm.Outcome{}, fmt.Errorf("%w: node %q knows of no raft leader", errNotProposed, m.name())
 	}
 	to := transport.Target{Name: vtop.NodeName(hint.GetName()), Addr: hint.GetPeerAddr()}
@@ -196,8 +196,8 @@ func (m *Meta) ReadIndex(ctx context.Context) (uint64, error) {
 	if m.IsLeader() {
 		return m.leaderReadIndex(ctx)
 	}
-	hint := m.leaderHint()
-	if hint == nil || hint.GetServerId() == string(m.db().serverID) {
+	hint := m.whoLeads(ctx)
+	if hint == nil {
 		return 0, fmt.Errorf("%w: node %q knows of no raft leader", vtop.ErrNotReady, m.name())
 	}
 	resp, err := m.cfg.Peers.ReadIndex(ctx, transport.Target{Name: vtop.NodeName(hint.GetName()), Addr: hint.GetPeerAddr()}, &peerpb.ReadIndexRequest{})
