@@ -211,7 +211,7 @@ func (v view) promotion() change {
 type watcher struct {
 	term   uint64
 	looks  map[raft.ServerID]int
-	since  map[vtop.NodeName]time.Time
+	since  map[vtop.NodeName]absence
 	health map[raft.ServerID]probeResult
 	// applied is what this node had applied at the last look: a node that has reached it now keeps up.
 	applied uint64
@@ -243,7 +243,7 @@ func (m *Meta) reconcileLoop(s *server) {
 			continue
 		}
 		if w.term != term {
-			w = watcher{term: term, looks: map[raft.ServerID]int{}, since: map[vtop.NodeName]time.Time{}}
+			w = watcher{term: term, looks: map[raft.ServerID]int{}, since: map[vtop.NodeName]absence{}}
 		}
 		for m.reconcile(s, &w) {
 			if m.ctx.Err() != nil {
@@ -328,12 +328,6 @@ func (m *Meta) look(w *watcher) {
 func (m *Meta) view(w *watcher, servers []raft.Server) view {
 	v := view{self: m.db().serverID, servers: servers, patience: min(m.cfg.HealAfter, voteAway)}
 	now, st := time.Now(), m.machine.State()
-	replaced := map[vtop.NodeName]int64{} // when a repair that replaces the node last moved, ended ones included
-	for job := range st.Repairs() {
-		if job.Destination != job.Replace {
-			replaced[job.Replace] = max(replaced[job.Replace], job.UpdatedAt)
-		}
-	}
 	for n := range st.Nodes() {
 		id := raft.ServerID(n.RaftID)
 		nv := nodeView{
@@ -342,12 +336,12 @@ func (m *Meta) view(w *watcher, servers []raft.Server) view {
 		}
 		if nv.alive && w.health[id].storage == n.Storage {
 			delete(w.since, n.Name)
-		} else if w.since[n.Name].IsZero() {
-			w.since[n.Name] = now
+		} else if _, missed := w.since[n.Name]; !missed {
+			w.since[n.Name] = newAbsence(st, n.Name, now)
 		}
 		if !nv.alive {
-			nv.away = now.Sub(w.since[n.Name])
-			nv.replaced = replaced[n.Name] > w.since[n.Name].UnixMilli()
+			nv.away = now.Sub(w.since[n.Name].at)
+			nv.replaced = w.since[n.Name].replaced(st, n.Name)
 		}
 		v.nodes = append(v.nodes, nv)
 	}
@@ -357,7 +351,7 @@ func (m *Meta) view(w *watcher, servers []raft.Server) view {
 // admitPending lets a claimant take a name whose owner has been away for HealAfter, by this leader's clock.
 func (m *Meta) admitPending(w *watcher) {
 	for n := range m.machine.State().Nodes() {
-		since := w.since[n.Name]
+		since := w.since[n.Name].at
 		if len(n.Pending) == 0 || since.IsZero() || time.Since(since) < m.cfg.HealAfter {
 			continue
 		}
