@@ -85,7 +85,9 @@ func TestResets(t *testing.T) {
 	w.withGroup("busy", 1, 90)
 	p := w.look()
 	p.ranges["n1"][lines].HighWatermark, p.ranges["n1"][lines].LogStart = 100, 20
-	p.times = map[vtop.Range]int64{lines: 70}
+	asked := 0
+	answer := map[vtop.Range]int64{lines: 70}
+	times := func(*fsm.Topic) map[vtop.Range]int64 { asked++; return answer }
 	for _, row := range []struct {
 		name  string
 		req   adminapi.ResetOffsets
@@ -105,6 +107,10 @@ func TestResets(t *testing.T) {
 		{"an unknown range", adminapi.ResetOffsets{Range: 7, To: adminapi.ToLatest}, 0, adminapi.CodeNotFound},
 		{"an unknown group", adminapi.ResetOffsets{Group: "none", To: adminapi.ToLatest}, 0, adminapi.CodeNotFound},
 		{"a group with members", adminapi.ResetOffsets{Group: "busy", To: adminapi.ToLatest}, 0, adminapi.CodeConflict},
+		{"an unknown topic, by time", adminapi.ResetOffsets{Topic: "none", To: adminapi.ToTime, Time: time.UnixMilli(5000)}, 0, adminapi.CodeNotFound},
+		{"an unknown range, by time", adminapi.ResetOffsets{Range: 7, To: adminapi.ToTime, Time: time.UnixMilli(5000)}, 0, adminapi.CodeNotFound},
+		{"an unknown group, by time", adminapi.ResetOffsets{Group: "none", To: adminapi.ToTime, Time: time.UnixMilli(5000)}, 0, adminapi.CodeNotFound},
+		{"a group with members, by time", adminapi.ResetOffsets{Group: "busy", To: adminapi.ToTime, Time: time.UnixMilli(5000)}, 0, adminapi.CodeConflict},
 	} {
 		if row.req.Group == "" {
 			row.req.Group = "g"
@@ -112,7 +118,11 @@ func TestResets(t *testing.T) {
 		if row.req.Topic == "" {
 			row.req.Topic = "lines"
 		}
-		resets, offsets, err := p.resets(row.req)
+		before := asked
+		resets, offsets, err := p.resets(row.req, times)
+		if want := row.req.To == adminapi.ToTime && row.code == ""; (asked > before) != want {
+			t.Errorf("%s: the leaders were asked for a time %d times, want %t", row.name, asked-before, want)
+		}
 		if row.code != "" {
 			var refused *adminapi.Error
 			if !errors.As(err, &refused) || refused.Code != row.code {
@@ -126,16 +136,19 @@ func TestResets(t *testing.T) {
 		}
 	}
 	// Case: a time that the leader has not answered for is not made up.
-	p.times = nil
+	answer = nil
 	var refused *adminapi.Error
 	byTime := adminapi.ResetOffsets{Group: "g", Topic: "lines", To: adminapi.ToTime, Time: time.UnixMilli(5000)}
-	if _, _, err := p.resets(byTime); !errors.As(err, &refused) || refused.Code != adminapi.CodeUnavailable {
+	if _, _, err := p.resets(byTime, times); !errors.As(err, &refused) || refused.Code != adminapi.CodeUnavailable {
 		t.Errorf("without the leader's answer: %v", err)
 	}
 	// Case: an end that nobody knows is not made up.
 	w.down["n1"], w.noRaft = true, true
-	if _, _, err := w.look().resets(adminapi.ResetOffsets{Group: "g", Topic: "lines", To: adminapi.ToEarliest}); !errors.As(err, &refused) || refused.Code != adminapi.CodeUnavailable {
-		t.Errorf("without a leader: %v", err)
+	before := asked
+	for _, req := range []adminapi.ResetOffsets{{Group: "g", Topic: "lines", To: adminapi.ToEarliest}, byTime} {
+		if _, _, err := w.look().resets(req, times); !errors.As(err, &refused) || refused.Code != adminapi.CodeUnavailable || asked != before {
+			t.Errorf("without a leader: %v, asked %d times", err, asked-before)
+		}
 	}
 }
 

@@ -19,8 +19,6 @@ type picture struct {
 	ranges map[vtop.NodeName]map[vtop.Range]*adminapi.LocalRange
 	stuck  map[vtop.Range]string
 	judge  *adminapi.Local // the Raft leader's view; nil if it did not answer
-	// times are the offsets at the time that a reset asks for, of the ranges whose leaders answered.
-	times map[vtop.Range]int64
 }
 
 func (f *Face) look(ctx context.Context, topic string) (*picture, error) {

@@ -19,10 +19,7 @@ func (f *Face) ResetOffsets(ctx context.Context, req adminapi.ResetOffsets, at s
 	if err != nil {
 		return nil, err
 	}
-	if req.To == adminapi.ToTime {
-		p.times = f.timesOf(ctx, p, req)
-	}
-	resets, offsets, err := p.resets(req)
+	resets, offsets, err := p.resets(req, func(t *fsm.Topic) map[vtop.Range]int64 { return f.timesOf(ctx, p, t, req) })
 	if err != nil || req.DryRun {
 		return resets, err
 	}
@@ -46,35 +43,32 @@ func (f *Face) ResetOffsets(ctx context.Context, req adminapi.ResetOffsets, at s
 	return resets, nil
 }
 
-// resets works out what a request comes to.
-func (p *picture) resets(req adminapi.ResetOffsets) ([]adminapi.OffsetReset, []group.CommitOffset, error) {
-	g, err := groupNamed(p.state, req.Group)
+// resets works out what a request comes to. times asks the leaders where the ranges stood at its time: they read their disks for it, so
+// that they are asked last, once nothing else is in the way.
+func (p *picture) resets(req adminapi.ResetOffsets, times func(*fsm.Topic) map[vtop.Range]int64) ([]adminapi.OffsetReset, []group.CommitOffset, error) {
+	g, t, err := p.resettable(req)
 	if err != nil {
 		return nil, nil, err
 	}
-	t, err := topicNamed(p.state, req.Topic)
-	if err != nil {
-		return nil, nil, err
-	}
-	if g.Members > 0 {
-		return nil, nil, adminapi.Errorf(adminapi.CodeConflict, "group %q has %d members, which would go on from where they are", g.ID, g.Members).
-			WithHint("stop its members first; vtopctl group describe shows them")
-	}
-	if req.To == adminapi.ToTime && req.Time.UnixMilli() < 0 {
-		return nil, nil, adminapi.Errorf(adminapi.CodeInvalid, "time %s: want one from 1970 on", req.Time.Format(time.RFC3339Nano))
-	}
-	if req.Range != adminapi.AllRanges {
-		if _, _, err := rangeNamed(p.state, req.Topic, req.Range); err != nil {
-			return nil, nil, err
-		}
-	}
-	var resets []adminapi.OffsetReset
-	var offsets []group.CommitOffset
+	var ranges []*fsm.Range
 	for r := range p.state.RangesOfTopic(t.ID) {
 		if req.Range != adminapi.AllRanges && r.ID.Index != req.Range {
 			continue
 		}
-		to, err := p.resetTo(t, r, req)
+		if l := p.lease(t, r); l.HighWatermark == adminapi.Unknown {
+			return nil, nil, adminapi.Errorf(adminapi.CodeUnavailable, "the end of %s/%d is not known: it is %s: %s", t.Name, r.ID.Index, l.State, l.Reason).
+				WithHint("vtopctl lease show %s/%d tells more; nothing was changed", t.Name, r.ID.Index)
+		}
+		ranges = append(ranges, r)
+	}
+	var at map[vtop.Range]int64
+	if req.To == adminapi.ToTime {
+		at = times(t)
+	}
+	var resets []adminapi.OffsetReset
+	var offsets []group.CommitOffset
+	for _, r := range ranges {
+		to, err := p.resetTo(t, r, req, at)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -88,13 +82,40 @@ func (p *picture) resets(req adminapi.ResetOffsets) ([]adminapi.OffsetReset, []g
 	return resets, offsets, nil
 }
 
-// resetTo is the offset of one range: within the log, as its leader knows it.
-func (p *picture) resetTo(t *fsm.Topic, r *fsm.Range, req adminapi.ResetOffsets) (int64, error) {
-	l := p.lease(t, r)
-	if l.HighWatermark == adminapi.Unknown {
-		return 0, adminapi.Errorf(adminapi.CodeUnavailable, "the end of %s/%d is not known: it is %s: %s", t.Name, r.ID.Index, l.State, l.Reason).
-			WithHint("vtopctl lease show %s/%d tells more; nothing was changed", t.Name, r.ID.Index)
+// resettable refuses what the metadata alone shows to be refused.
+func (p *picture) resettable(req adminapi.ResetOffsets) (*fsm.Group, *fsm.Topic, error) {
+	g, err := groupNamed(p.state, req.Group)
+	if err != nil {
+		return nil, nil, err
 	}
+	t, err := topicNamed(p.state, req.Topic)
+	if err != nil {
+		return nil, nil, err
+	}
+	if g.Members > 0 {
+		return nil, nil, adminapi.Errorf(adminapi.CodeConflict, "group %q has %d members, which would go on from where they are", g.ID, g.Members).
+			WithHint("stop its members first; vtopctl group describe shows them")
+	}
+	switch req.To {
+	case adminapi.ToEarliest, adminapi.ToLatest, adminapi.ToOffset:
+	case adminapi.ToTime:
+		if req.Time.UnixMilli() < 0 {
+			return nil, nil, adminapi.Errorf(adminapi.CodeInvalid, "time %s: want one from 1970 on", req.Time.Format(time.RFC3339Nano))
+		}
+	default:
+		return nil, nil, adminapi.Errorf(adminapi.CodeInvalid, "offsets to %q: want %s, %s, %s or %s", req.To, adminapi.ToEarliest, adminapi.ToLatest, adminapi.ToOffset, adminapi.ToTime)
+	}
+	if req.Range != adminapi.AllRanges {
+		if _, _, err := rangeNamed(p.state, req.Topic, req.Range); err != nil {
+			return nil, nil, err
+		}
+	}
+	return g, t, nil
+}
+
+// resetTo is the offset of one range: within the log, as its leader knows it; at is what the leaders said of the request's time.
+func (p *picture) resetTo(t *fsm.Topic, r *fsm.Range, req adminapi.ResetOffsets, at map[vtop.Range]int64) (int64, error) {
+	l := p.lease(t, r)
 	switch req.To {
 	case adminapi.ToEarliest:
 		return l.LogStart, nil
@@ -102,26 +123,20 @@ func (p *picture) resetTo(t *fsm.Topic, r *fsm.Range, req adminapi.ResetOffsets)
 		return l.HighWatermark, nil
 	case adminapi.ToOffset:
 		return min(max(req.Offset, l.LogStart), l.HighWatermark), nil
-	case adminapi.ToTime:
-		at, ok := p.times[r.ID]
-		if !ok {
-			return 0, adminapi.Errorf(adminapi.CodeUnavailable, "where %s/%d stood at %s is not known: its leader did not answer", t.Name, r.ID.Index, req.Time.Format(time.RFC3339Nano)).
-				WithHint("try again; vtopctl lease show %s/%d tells of the leader; nothing was changed", t.Name, r.ID.Index)
-		}
-		return at, nil
 	}
-	return 0, adminapi.Errorf(adminapi.CodeInvalid, "offsets to %q: want %s, %s, %s or %s", req.To, adminapi.ToEarliest, adminapi.ToLatest, adminapi.ToOffset, adminapi.ToTime)
+	to, ok := at[r.ID]
+	if !ok {
+		return 0, adminapi.Errorf(adminapi.CodeUnavailable, "where %s/%d stood at %s is not known: its leader did not answer", t.Name, r.ID.Index, req.Time.Format(time.RFC3339Nano)).
+			WithHint("try again; vtopctl lease show %s/%d tells of the leader; nothing was changed", t.Name, r.ID.Index)
+	}
+	return to, nil
 }
 
 // timesOf asks the leaders of the ranges in question for the offsets at the time of a request. A range whose leader does not
 // answer for it has no entry.
-func (f *Face) timesOf(ctx context.Context, p *picture, req adminapi.ResetOffsets) map[vtop.Range]int64 {
+func (f *Face) timesOf(ctx context.Context, p *picture, t *fsm.Topic, req adminapi.ResetOffsets) map[vtop.Range]int64 {
 	ctx, cancel := context.WithTimeout(ctx, changeTimeout)
 	defer cancel()
-	t, ok := p.state.TopicByName(req.Topic)
-	if !ok {
-		return nil // told by resets
-	}
 	holders := map[vtop.NodeName]bool{}
 	for r := range p.state.RangesOfTopic(t.ID) {
 		if req.Range == adminapi.AllRanges || r.ID.Index == req.Range {
