@@ -151,7 +151,9 @@ func TestRepairs_ReplacedVoterStays(t *testing.T) {
 	learner = w.adopt(id)
 	w.change(PromoteLearner, "", learner)
 	w.change(RemoveVoter, "", w.replicaOn("n3"))
-	w.step(id, RepairDone, func(p *RepairProgress) { p.Replica, p.Outcome, p.Voter, p.LogEnd, p.Floor = learner, OutcomeWhole, true, 100, 100 })
+	w.step(id, RepairDone, func(p *RepairProgress) {
+		p.Replica, p.Outcome, p.Voter, p.LogEnd, p.Floor = learner, OutcomeWhole, true, 100, 100
+	})
 	r = w.rng(r0)
 	if _, stays := r.VoterOn("n3"); stays || len(r.Voters()) != 3 || len(r.Preferred) != 3 {
 		t.Fatalf("range %+v", r)
