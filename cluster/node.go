@@ -224,6 +224,11 @@ func (n *Node) Ready() error {
 // State is the newest applied metadata.
 func (n *Node) State() *fsm.State { return n.machine.State() }
 
+// StateAt is the metadata as it was after the entry at index: see fsm.Machine.
+func (n *Node) StateAt(ctx context.Context, index uint64) (*fsm.State, error) {
+	return n.machine.StateAt(ctx, index)
+}
+
 // Self is this node's name.
 func (n *Node) Self() vtop.NodeName { return n.cfg.Name }
 

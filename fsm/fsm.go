@@ -29,6 +29,7 @@ func (m *Machine) ApplyBatch(entries []*raft.Log) []any {
 			m.log.Error("stopped", "index", entry.Index, "error", err)
 			panic(fault)
 		}
+		t.s = m.moments.before(entry.Index, t.s)
 		answers[i] = t.run(entry.Index, cmd)
 		applied++
 	}

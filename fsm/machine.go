@@ -17,6 +17,8 @@ type Machine struct {
 	log    hclog.Logger
 	leases *LeaseView
 	state  atomic.Pointer[State]
+	// moments are asked for by StateAt.
+	moments moments
 
 	mu        sync.Mutex
 	observers []func(Change)
@@ -61,6 +63,7 @@ func New(opt Options) *Machine {
 	}
 	m := &Machine{log: opt.Log.Named("fsm"), leases: NewLeaseView(opt.Clock), moved: make(chan struct{})}
 	m.state.Store(NewState())
+	m.moments.lowest.Store(noMoment)
 	return m
 }
 
@@ -107,6 +110,7 @@ func (m *Machine) ApplyCommands(index uint64, cmds ...Command) []Outcome {
 	t := begin(m.State())
 	outs := make([]Outcome, len(cmds))
 	for i, cmd := range cmds {
+		t.s = m.moments.before(index+uint64(i), t.s)
 		outs[i] = t.run(index+uint64(i), cmd)
 	}
 	m.publish(t.s, t.change())
@@ -124,6 +128,7 @@ func (m *Machine) publish(s *State, c Change) {
 		m.leases.set(id, r)
 	}
 	m.state.Store(s)
+	m.moments.published(s)
 	m.mu.Lock()
 	close(m.moved)
 	m.moved = make(chan struct{})

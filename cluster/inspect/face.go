@@ -28,6 +28,8 @@ type Face struct {
 	node   atomic.Pointer[cluster.Node]
 	status atomic.Pointer[string]
 	drills atomic.Pointer[Drills]
+	// hashing is held by whoever hashes the metadata.
+	hashing sync.Mutex
 
 	mu      sync.Mutex
 	clients map[string]*adminapi.Client

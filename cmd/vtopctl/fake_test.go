@@ -25,6 +25,8 @@ type fakeCluster struct {
 	paused string
 	plan   uint64
 	drains int
+	// hashes counts how often states were compared.
+	hashes int
 	// looks counts how often a job that stays was looked at; fatal ends the nodes at the next time.
 	looks int
 	fatal bool

@@ -122,7 +122,7 @@ func nodeCommand(o *options) *cobra.Command {
 			return o.print(cmd, nodes, func(w io.Writer) { drawNodes(w, nodes) })
 		},
 	})
-	cmd.AddCommand(nodeDrainCommand(o), nodeRemoveCommand(o), nodeReplaceCommand(o), nodeSafeToStopCommand(o))
+	cmd.AddCommand(nodeDrainCommand(o), nodeRemoveCommand(o), nodeReplaceCommand(o), nodeSafeToStopCommand(o), nodeHashCommand(o))
 	return cmd
 }
 

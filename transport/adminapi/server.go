@@ -109,6 +109,9 @@ func extraRoutes(mux *http.ServeMux, h Handler) {
 	if h, ok := h.(GroupHandler); ok {
 		groupRoutes(mux, h)
 	}
+	if h, ok := h.(StateHandler); ok {
+		stateRoutes(mux, h)
+	}
 	if h, ok := h.(DrillHandler); ok {
 		drillRoutes(mux, h)
 	}
