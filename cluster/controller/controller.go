@@ -65,8 +65,9 @@ type Config struct {
 	MaxHeals             int
 	// RepairRate in bytes a second limits each of those jobs; 0 leaves it to a budget that yields to clients.
 	RepairRate int64
-	Clock      func() time.Duration
-	Log        hclog.Logger
+	// Clock is that of the leader's own beat, and goes on while this process does not run. Others are judged by the Tracker's.
+	Clock func() time.Duration
+	Log   hclog.Logger
 }
 
 // Controller runs on every node and works on the Raft leader.
@@ -161,20 +162,17 @@ func (c *Controller) acknowledge(ctx context.Context) {
 	defer c.wg.Done()
 	ticker := time.NewTicker(c.cfg.Interval)
 	defer ticker.Stop()
-	last := c.cfg.Clock()
+	_, known := c.cfg.Tracker.Now()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
 		}
-		now := c.cfg.Clock()
-		if now-last > 5*c.cfg.Interval+time.Second {
-			// This process itself was not running: the silence was its own. A sick observer condemns nobody.
-			c.cfg.Log.Warn("was not running for a while; giving every node its silence limit again", "for", now-last)
-			c.cfg.Tracker.Reset()
+		if _, slept := c.cfg.Tracker.Now(); slept != known {
+			c.cfg.Log.Warn("was not running for a while; every node has its whole silence limit again", "for", slept-known)
+			known = slept
 		}
-		last = now
 		c.cfg.Tracker.Beat(c.cfg.Self, 0, c.cfg.SelfHealth())
 		if !c.cfg.Quorum.IsLeader() {
 			continue
@@ -217,6 +215,13 @@ func (c *Controller) place(ctx context.Context) {
 			c.forget()
 		}
 	}
+}
+
+// now is the time by which others are judged: it stands still while this process does not run. A sick observer condemns
+// nobody.
+func (c *Controller) now() time.Duration {
+	now, _ := c.cfg.Tracker.Now()
+	return now
 }
 
 // forget drops what only a leader may believe.

@@ -31,6 +31,8 @@ type world struct {
 	extends atomic.Int64
 
 	healAfter time.Duration
+	// jump is what the clock has gone on while the process did not run.
+	jump atomic.Int64
 
 	mu      sync.Mutex
 	deposed bool
@@ -90,7 +92,7 @@ func (w *world) must(cmds ...fsm.Command) fsm.Outcome {
 	return outs[0]
 }
 
-func (w *world) clock() time.Duration { return time.Since(w.start) }
+func (w *world) clock() time.Duration { return time.Since(w.start) + time.Duration(w.jump.Load()) }
 
 func (w *world) register(node vtop.NodeName, life vtop.Incarnation) {
 	w.lives[node] = life
@@ -109,13 +111,18 @@ func run(t *testing.T, fn func(w *world)) { runHealing(t, 0, fn) }
 
 // runHealing is run with a cluster that heals after some time.
 func runHealing(t *testing.T, after time.Duration, fn func(w *world)) {
+	runJudging(t, 3*time.Second, after, fn)
+}
+
+// runJudging is runHealing with a silence limit.
+func runJudging(t *testing.T, silence, after time.Duration, fn func(w *world)) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{
 			t: t, machine: fsm.New(fsm.Options{}), start: time.Now().Add(-time.Hour), topic: vtop.UUID{9},
 			ends: map[vtop.NodeName][]LogEnd{}, silent: map[vtop.NodeName]bool{}, lives: map[vtop.NodeName]vtop.Incarnation{},
 			racks: map[vtop.NodeName]string{}, healAfter: after,
 		}
-		w.tracker = liveness.NewTracker(liveness.Limits{Silence: 3 * time.Second, DiskStall: 2 * time.Second}, w.clock)
+		w.tracker = liveness.NewTracker(liveness.Limits{Silence: silence, DiskStall: 2 * time.Second}, w.clock)
 		w.must(&fsm.BootstrapCluster{ID: vtop.UUID{7}, Level: fsm.LevelMax, At: 1})
 		for _, n := range []vtop.NodeName{"n1", "n2", "n3"} {
 			w.register(n, 1)

@@ -45,7 +45,7 @@ type homeless struct {
 // coordinate gives the coordinator slots that no living node holds to those that hold fewest, and evens out the others: slots without
 // groups at once, since nobody notices, those with groups a few at a time and only every BalanceEvery.
 func (c *Controller) coordinate(ctx context.Context, state *fsm.State, nodes []placement.Node) {
-	now := c.cfg.Clock()
+	now := c.now()
 	sites := make([]*site, 0, len(nodes))
 	for _, n := range nodes {
 		since, fit := c.fitSince[n.Name]

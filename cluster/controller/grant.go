@@ -35,7 +35,7 @@ func (c *Controller) round(ctx context.Context) {
 		c.grant(ctx, state, nodes, need)
 		return
 	}
-	if now := c.cfg.Clock(); now-c.balanced >= c.cfg.BalanceEvery {
+	if now := c.now(); now-c.balanced >= c.cfg.BalanceEvery {
 		c.balanced = now
 		c.balance(ctx, state, nodes)
 	}
@@ -43,7 +43,7 @@ func (c *Controller) round(ctx context.Context) {
 
 // nodes judges every registered node.
 func (c *Controller) nodes(state *fsm.State) []placement.Node {
-	now := c.cfg.Clock()
+	now := c.now()
 	leases := map[vtop.NodeName]int{}
 	for r := range state.Ranges() {
 		if r.Lease.Holder != "" {
@@ -139,7 +139,7 @@ func holderFull(state *fsm.State, verdicts map[vtop.NodeName]liveness.Verdict, r
 
 // late reports whether the holder of a lease that has not started has used up its time.
 func (c *Controller) late(r *fsm.Range) (bool, vtop.NodeName) {
-	now := c.cfg.Clock()
+	now := c.now()
 	a, ok := c.attempts[r.ID]
 	if !ok || a.epoch != r.Lease.Epoch {
 		deadline := c.cfg.PromotionDeadline

@@ -67,7 +67,7 @@ type healer struct {
 // heal submits jobs for replicas that are missing, cancels those that nobody needs any more, and has leases leave those who are
 // replaced. A few jobs at a time: what is left comes with a later look.
 func (c *Controller) heal(ctx context.Context) {
-	now := c.cfg.Clock()
+	now := c.now()
 	if c.cfg.HealAfter <= 0 || now-c.healed < c.cfg.HealEvery {
 		return
 	}

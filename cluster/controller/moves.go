@@ -14,7 +14,7 @@ import (
 
 // balance brings a few leases home, to nodes that have been fit for a while.
 func (c *Controller) balance(ctx context.Context, state *fsm.State, nodes []placement.Node) {
-	now := c.cfg.Clock()
+	now := c.now()
 	for i := range nodes {
 		if since, ok := c.fitSince[nodes[i].Name]; !ok || now-since < c.cfg.HomeAfter {
 			nodes[i].HasRoom = false // may keep what it has; nothing returns to it yet

@@ -29,7 +29,8 @@ type Health struct {
 
 // Limits are the times after which silence and a stalled disk count as evidence.
 type Limits struct {
-	// Silence is how long a node may say nothing before it is taken for dead.
+	// Silence is how long a node may say nothing before it is taken for dead, while this process runs: if a Tracker is not used
+	// for half of that, this process itself was not running, and every node has the whole limit again.
 	Silence time.Duration
 	// DiskStall is how long a write may be in flight before the node is taken for unfit to lead.
 	DiskStall time.Duration
@@ -58,18 +59,37 @@ type record struct {
 	refused bool          // nobody listens at its port: the process is gone
 }
 
-// Tracker holds the last beats of all nodes. It is safe for concurrent use and never blocks.
+// Tracker holds the last beats of all nodes. It is safe for concurrent use and never blocks. It must be used many times
+// within the silence limit: see Limits.
 type Tracker struct {
 	limits Limits
-	clock  func() time.Duration
+	awake  awake
 
 	mu    sync.Mutex
 	nodes map[vtop.NodeName]*record
+	// slept is what of this process's pauses the records know of.
+	slept time.Duration
 }
 
-// NewTracker makes a tracker; clock is monotonic.
+// NewTracker makes a tracker; clock is monotonic, and goes on while the machine sleeps.
 func NewTracker(limits Limits, clock func() time.Duration) *Tracker {
-	return &Tracker{limits: limits, clock: clock, nodes: map[vtop.NodeName]*record{}}
+	return &Tracker{limits: limits, awake: awake{clock: clock, most: limits.Silence / 2}, nodes: map[vtop.NodeName]*record{}}
+}
+
+// Now is the time by which others are judged: it stands still while this process does not run, so that nobody is found late
+// for a time in which this node could have heard nothing of him. Slept is the sum of those pauses.
+func (t *Tracker) Now() (now, slept time.Duration) { return t.awake.now() }
+
+// nowLocked gives every node the whole silence limit again after a pause. What was seen with own eyes stays.
+func (t *Tracker) nowLocked() time.Duration {
+	now, slept := t.awake.now()
+	if slept != t.slept {
+		t.slept = slept
+		for _, r := range t.nodes {
+			r.last = now
+		}
+	}
+	return now
 }
 
 // Beat takes a beat. One of an older incarnation than the last is ignored (a delayed word of a dead process),
@@ -82,7 +102,7 @@ func (t *Tracker) Beat(node vtop.NodeName, seq uint64, h Health) bool {
 	if h.Storage == r.health.Storage && h.Incarnation < r.health.Incarnation {
 		return false
 	}
-	*r = record{health: h, seq: seq, last: t.clock()}
+	*r = record{health: h, seq: seq, last: t.nowLocked()}
 	return true
 }
 
@@ -114,7 +134,7 @@ func (t *Tracker) Verdict(node vtop.NodeName) Verdict {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	r := t.recordLocked(node)
-	silent := t.clock() - r.last
+	silent := t.nowLocked() - r.last
 	v := Verdict{Alive: true, HasRoom: !r.health.NoSpace, Incarnation: r.health.Incarnation, Health: r.health, SilentFor: silent}
 	switch {
 	case r.refused:
@@ -137,21 +157,10 @@ func (t *Tracker) Verdict(node vtop.NodeName) Verdict {
 	return v
 }
 
-// Reset gives every node the whole silence limit again: called when this node becomes Raft leader after a
-// pause in which it may have read no beats.
-func (t *Tracker) Reset() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	now := t.clock()
-	for _, r := range t.nodes {
-		r.last = now
-	}
-}
-
 func (t *Tracker) recordLocked(node vtop.NodeName) *record {
 	r := t.nodes[node]
 	if r == nil {
-		r = &record{last: t.clock()}
+		r = &record{last: t.nowLocked()}
 		t.nodes[node] = r
 	}
 	return r

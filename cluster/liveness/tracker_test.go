@@ -11,6 +11,15 @@ type handClock struct{ now time.Duration }
 
 func (c *handClock) read() time.Duration { return c.now }
 
+// pass lets time go by in steps in which the tracker is used, as it is in a process that runs.
+func (c *handClock) pass(tr *Tracker, d time.Duration) {
+	for ; d > time.Second; d -= time.Second {
+		c.now += time.Second
+		tr.Now()
+	}
+	c.now += d
+}
+
 func newTestTracker() (*Tracker, *handClock) {
 	c := &handClock{now: time.Hour}
 	return NewTracker(Limits{Silence: 3 * time.Second, DiskStall: 2 * time.Second}, c.read), c
@@ -19,7 +28,7 @@ func newTestTracker() (*Tracker, *handClock) {
 func TestTracker_SilenceIsJudgedByElapsedTime(t *testing.T) {
 	tr, clock := newTestTracker()
 	tr.Beat("n1", 1, Health{Incarnation: 4})
-	clock.now += 3 * time.Second
+	clock.pass(tr, 3*time.Second)
 	if v := tr.Verdict("n1"); !v.Alive {
 		t.Fatalf("at the limit: %+v", v)
 	}
@@ -38,7 +47,7 @@ func TestTracker_NodeNeverHeardOfGetsTheWholeLimit(t *testing.T) {
 	if !tr.Verdict("n1").Alive {
 		t.Fatal("condemned at the first look")
 	}
-	clock.now += 4 * time.Second
+	clock.pass(tr, 4*time.Second)
 	if tr.Verdict("n1").Alive {
 		t.Fatal("still alive without a word for 4 s")
 	}
@@ -109,23 +118,46 @@ func TestTracker_AnotherDiskOfTheNameCountsItsStartsAnew(t *testing.T) {
 	}
 }
 
-// H4: who was not running itself condemns nobody for a silence that was its own; what was seen with own eyes stays.
-func TestTracker_ResetGivesTheWholeLimitAgain(t *testing.T) {
+// H4: who was not running itself condemns nobody for a silence that was its own, whoever looks first; what was seen with own
+// eyes stays.
+func TestTracker_OwnPauseGivesTheWholeLimitAgain(t *testing.T) {
 	tr, clock := newTestTracker()
 	for _, n := range []vtop.NodeName{"n1", "n2", "n3"} {
 		tr.Beat(n, 1, Health{Incarnation: 4})
 	}
+	clock.pass(tr, 2900*time.Millisecond)
 	tr.Lost("n2", 4, true)
 	tr.Beat("n3", 2, Health{Incarnation: 4, DiskStalled: time.Minute})
+	before, _ := tr.Now()
 	clock.now += time.Hour
-	tr.Reset()
 	for name, alive := range map[vtop.NodeName]bool{"n1": true, "n2": false, "n3": false} {
 		if v := tr.Verdict(name); v.Alive != alive {
 			t.Errorf("after a pause of the observer: %s is %+v", name, v)
 		}
 	}
-	clock.now += 4 * time.Second
+	if now, slept := tr.Now(); now != before || slept != time.Hour {
+		t.Errorf("awake for %s, asleep for %s", now-before, slept)
+	}
+	clock.pass(tr, 3*time.Second)
+	if v := tr.Verdict("n1"); !v.Alive {
+		t.Errorf("silent for the limit since: %+v", v)
+	}
+	clock.pass(tr, time.Millisecond)
 	if v := tr.Verdict("n1"); v.Alive {
-		t.Errorf("silent for the whole limit since: %+v", v)
+		t.Errorf("silent for more than the whole limit since: %+v", v)
+	}
+}
+
+// H4: what is shorter than half the silence limit is no pause, or a slow look at others would keep the dead alive.
+func TestTracker_ShortGapsCount(t *testing.T) {
+	tr, clock := newTestTracker()
+	tr.Beat("n1", 1, Health{Incarnation: 4})
+	for range 2 {
+		clock.now += 1500 * time.Millisecond
+		tr.Now()
+	}
+	clock.now += time.Millisecond
+	if v := tr.Verdict("n1"); v.Alive {
+		t.Errorf("silent for more than the limit: %+v", v)
 	}
 }
