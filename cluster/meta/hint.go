@@ -8,6 +8,8 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/vtop-log/vtop"
+	"github.com/vtop-log/vtop/transport"
+	"github.com/vtop-log/vtop/transport/peerpb"
 )
 
 const (
@@ -30,7 +32,8 @@ const (
 // HintLeaderDead says that there is evidence (a refused or reset connection, not mere silence) that the process
 // of the named node is gone. If it is the Raft leader and has been silent for three tenths of the heartbeat timeout,
 // this follower stands for election instead of waiting for one to two heartbeat timeouts, provided that a
-// majority answers it. Being wrong costs an election. It returns at once.
+// majority answers it and the leader, asked over another connection, does not. Being wrong costs an election. It returns
+// at once.
 func (m *Meta) HintLeaderDead(name vtop.NodeName) {
 	select {
 	case m.hints <- name:
@@ -68,10 +71,12 @@ func (m *Meta) hintLoop(s *server) {
 // waits for one to two of the new ones; so the timeout goes up and down by a millisecond to make it look.)
 func (m *Meta) hurry(s *server, leader raft.ServerID) (stood bool) {
 	start := time.Now()
+	leads, forget := m.askLeader(leader)
+	defer forget()
 	if !m.canWin(s, leader) {
 		return false
 	}
-	m.log.Info("the raft leader's process seems to be gone; watching closely", "leader", serverName(leader))
+	m.log.Info("the raft leader's process may be gone; watching closely", "leader", serverName(leader))
 	set := func(heartbeat, election time.Duration) {
 		err := m.reload(s, func(c *raft.ReloadableConfig) { c.HeartbeatTimeout, c.ElectionTimeout = heartbeat, election })
 		if err != nil {
@@ -81,8 +86,18 @@ func (m *Meta) hurry(s *server, leader raft.ServerID) (stood bool) {
 	defer func() { set(m.cfg.HeartbeatTimeout, m.cfg.ElectionTimeout) }()
 	short := m.cfg.LeaderLease
 	term, voted := s.raft.CurrentTerm(), time.Time{}
-	silence := m.cfg.HeartbeatTimeout*hintSilence/10 + time.Duration(m.rank(s, leader))*hintStagger
-	for time.Since(start) < hintFor {
+	turn := time.Duration(m.rank(s, leader)) * hintStagger
+	var gone time.Time // since when it is known not to lead
+	for time.Since(start) < hintFor && sleep(m.ctx, hintPulse) {
+		select {
+		case lives := <-leads:
+			if lives {
+				m.log.Info("a connection of the raft leader broke, and it leads", "leader", serverName(leader))
+				return stood
+			}
+			gone = time.Now()
+		default:
+		}
 		if _, now := s.raft.LeaderWithID(); now != "" && now != leader {
 			return stood
 		}
@@ -92,18 +107,41 @@ func (m *Meta) hurry(s *server, leader raft.ServerID) (stood bool) {
 		if now := s.raft.CurrentTerm(); now > term && m.db().votedIn(now) {
 			term, voted = now, time.Now()
 		}
-		if !stood && s.raft.State() == raft.Follower && time.Since(s.raft.LastContact()) >= silence &&
-			time.Since(voted) >= m.cfg.LeaderLease {
+		if gone.IsZero() {
+			continue
+		}
+		// Each in his turn, also if all have waited for the same answer: two that stand at once split the vote.
+		if !stood && s.raft.State() == raft.Follower && time.Since(voted) >= m.cfg.LeaderLease &&
+			time.Since(s.raft.LastContact()) >= m.hintSilent()+turn && time.Since(gone) >= turn {
 			stood = true
 			m.stand(s)
 		}
 		set(short+time.Millisecond, short+time.Millisecond)
 		set(short, short+time.Millisecond)
-		if !sleep(m.ctx, hintPulse) {
-			return stood
-		}
 	}
 	return stood
+}
+
+// hintSilent is the silence that must come with the evidence.
+func (m *Meta) hintSilent() time.Duration { return m.cfg.HeartbeatTimeout * hintSilence / 10 }
+
+// askLeader asks the server over a connection of this node's own whether it leads, and has a majority and a disk that answers. A process
+// that is gone refuses at once, and one that is being started leads nothing; who doesn't answer for as long as there must be
+// silence anyway is taken for gone. forget ends the question and waits for its end.
+func (m *Meta) askLeader(id raft.ServerID) (leads <-chan bool, forget func()) {
+	ctx, cancel := context.WithTimeout(m.ctx, m.hintSilent())
+	answer, done := make(chan bool, 1), make(chan struct{})
+	go func() {
+		defer close(done)
+		p, ok := m.lookup(id)
+		if !ok {
+			answer <- false
+			return
+		}
+		_, err := m.cfg.Peers.ReadIndex(ctx, transport.Target{Name: p.Name, Addr: p.Addresses.Peer}, &peerpb.ReadIndexRequest{})
+		answer <- err == nil
+	}()
+	return answer, func() { cancel(); <-done }
 }
 
 // votedIn reports whether Raft has given its vote in the term.
