@@ -98,6 +98,9 @@ func LoadTLS(files TLSFiles, auth ClientAuth) (*TLS, error) {
 // NotAfter is when the newest usable certificate ends.
 func (t *TLS) NotAfter() time.Time { return t.current().leaf.NotAfter }
 
+// NotBefore is when the newest usable certificate begins.
+func (t *TLS) NotBefore() time.Time { return t.current().leaf.NotBefore }
+
 // ReloadErr says why the files on disk are not in use; nil if they are. It looks at the files.
 func (t *TLS) ReloadErr() error {
 	t.current()

@@ -205,7 +205,7 @@ func (m *Mux) secure(c *conn) (string, error) {
 	ctx, cancel := context.WithTimeout(m.ctx, HandshakeTimeout)
 	defer cancel()
 	if err := t.HandshakeContext(ctx); err != nil {
-		return "", fmt.Errorf("tls handshake: %w", err)
+		return "", fmt.Errorf("tls handshake: %w", tlsid.Named(err))
 	}
 	subject, err := tlsid.SubjectOf(t.ConnectionState())
 	if err != nil {

@@ -30,6 +30,7 @@ type Face struct {
 	drills atomic.Pointer[Drills]
 	// hashing is held by whoever hashes the metadata.
 	hashing sync.Mutex
+	certs  []portCertificate // not changed once the face serves
 
 	mu      sync.Mutex
 	clients map[string]*adminapi.Client
@@ -104,11 +105,11 @@ func (f *Face) clientOf(addr string) *adminapi.Client {
 	return c
 }
 
-// survey asks every node that is not gone what it alone knows. Who does not answer has no entry.
-func (f *Face) survey(ctx context.Context, n *cluster.Node, topic string) map[vtop.NodeName]*adminapi.Local {
+// survey asks every node that is not gone what it alone knows. Who does not answer has no entry, and is among the refused if that is for a certificate.
+func (f *Face) survey(ctx context.Context, n *cluster.Node, topic string) (out map[vtop.NodeName]*adminapi.Local, refused []adminapi.Problem) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	out := map[vtop.NodeName]*adminapi.Local{}
+	out = map[vtop.NodeName]*adminapi.Local{}
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	for node := range n.State().Nodes() {
@@ -117,17 +118,20 @@ func (f *Face) survey(ctx context.Context, n *cluster.Node, topic string) map[vt
 		}
 		wg.Go(func() {
 			local, err := f.ask(ctx, n, node, topic)
-			if err != nil {
-				f.log.Debug("node did not answer", "node", node.Name, "error", err)
-				return
-			}
 			mu.Lock()
 			defer mu.Unlock()
+			if err != nil {
+				f.log.Debug("node did not answer", "node", node.Name, "error", err)
+				if p, ok := refusedProblem(node.Name, err); ok {
+					refused = append(refused, p)
+				}
+				return
+			}
 			out[node.Name] = local
 		})
 	}
 	wg.Wait()
-	return out
+	return out, refused
 }
 
 func (f *Face) ask(ctx context.Context, n *cluster.Node, node *fsm.Node, topic string) (*adminapi.Local, error) {

@@ -16,9 +16,11 @@ type picture struct {
 	node   operable
 	state  *fsm.State
 	locals map[vtop.NodeName]*adminapi.Local
-	ranges map[vtop.NodeName]map[vtop.Range]*adminapi.LocalRange
-	stuck  map[vtop.Range]string
-	judge  *adminapi.Local // the Raft leader's view; nil if it did not answer
+	// refusals are of nodes that could not be asked because one end did not take the other's certificate.
+	refusals []adminapi.Problem
+	ranges   map[vtop.NodeName]map[vtop.Range]*adminapi.LocalRange
+	stuck    map[vtop.Range]string
+	judge    *adminapi.Local // the Raft leader's view; nil if it did not answer
 }
 
 func (f *Face) look(ctx context.Context, topic string) (*picture, error) {
@@ -26,8 +28,9 @@ func (f *Face) look(ctx context.Context, topic string) (*picture, error) {
 	if err != nil {
 		return nil, err
 	}
+	locals, refusals := f.survey(ctx, n, topic)
 	p := &picture{
-		node: n, state: n.State(), locals: f.survey(ctx, n, topic),
+		node: n, state: n.State(), locals: locals, refusals: refusals,
 		ranges: map[vtop.NodeName]map[vtop.Range]*adminapi.LocalRange{}, stuck: map[vtop.Range]string{},
 	}
 	for name, local := range p.locals {

@@ -33,6 +33,7 @@ func (f *Face) Local(_ context.Context, topic string) (*adminapi.Local, error) {
 	if d := f.drills.Load(); d != nil {
 		out.Drills = &adminapi.LocalDrills{ReturnsBy: (*d).ReturnsBy()}
 	}
+	out.Problems = append(out.Problems, f.CertificateProblems(time.Now())...)
 	state := n.State()
 	for node := range state.Nodes() {
 		out.Verdicts = append(out.Verdicts, verdictOf(n, node.Name))

@@ -132,6 +132,7 @@ func (f *Face) Status(ctx context.Context) (*adminapi.Status, error) {
 			s.Problems = append(s.Problems, problem)
 		}
 	}
+	s.Problems = append(s.Problems, p.refusals...)
 	if leader == "" {
 		s.Problems = append(s.Problems, adminapi.Problem{Kind: "no_raft_leader", Subject: "metadata", Message: "no Raft leader is known: leases can't move", Hint: "a majority of the Raft voters must run and reach one another"})
 	}

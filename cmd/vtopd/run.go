@@ -56,6 +56,9 @@ func run(ctx context.Context, c config) error {
 	if err := d.openAdmin(); err != nil {
 		return err
 	}
+	watch, endWatch := context.WithCancel(context.Background())
+	defer endWatch()
+	go d.watchCertificates(watch)
 	err = d.serve(ctx)
 	stop, cancel := context.WithTimeout(context.Background(), stopLimit)
 	defer cancel()
@@ -91,6 +94,13 @@ func (d *daemon) openAdmin() error {
 		return fmt.Errorf("%w: %w", errUsage, err)
 	}
 	d.face = inspect.New(d.tls, d.log)
+	if d.tls != nil {
+		d.face.Shows("peer and admin ports", d.tls)
+		d.registry.MustRegister(inspect.CertificateMetrics(d.tls)...)
+	}
+	if d.kafkaTLS != nil {
+		d.face.Shows("Kafka port", d.kafkaTLS)
+	}
 	if d.cfg.AllowDrills {
 		drills := newDrills(d.cfg.Supervised, d.log)
 		d.face.AllowDrills(drills)

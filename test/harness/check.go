@@ -29,13 +29,14 @@ type Read struct {
 }
 
 // ReadAll reads the topic from the beginning up to the given end of each range (exclusive).
-func ReadAll(t testing.TB, seeds []string, topic string, ends map[int32]int64) []Read {
+func ReadAll(t testing.TB, seeds []string, topic string, ends map[int32]int64, opts ...kgo.Opt) []Read {
 	t.Helper()
 	offsets := map[int32]kgo.Offset{}
 	for r := range ends {
 		offsets[r] = kgo.NewOffset().AtStart()
 	}
-	client, err := kgo.NewClient(append(ClientOptions(seeds), kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: offsets}))...)
+	opts = append(append(ClientOptions(seeds), kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: offsets})), opts...)
+	client, err := kgo.NewClient(opts...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,15 +105,15 @@ func told(breaches []drill.Breach) error {
 }
 
 // VerifyLedger waits until all replicas have caught up, reads everything back and fails the test on any breach
-// of K1 to K5. It returns what stands in the topic.
-func (c *Cluster) VerifyLedger(topic string, acks []Ack) []Read {
+// of K1 to K5. It returns what stands in the topic. opts are of the client that reads.
+func (c *Cluster) VerifyLedger(topic string, acks []Ack, opts ...kgo.Opt) []Read {
 	c.T.Helper()
 	leases := c.WaitCaughtUp(topic, 60*time.Second)
 	ends := map[int32]int64{}
 	for _, l := range leases {
 		ends[l.Range] = l.HighWatermark
 	}
-	read := ReadAll(c.T, c.Bootstrap(), topic, ends)
+	read := ReadAll(c.T, c.Bootstrap(), topic, ends, opts...)
 	if err := CheckLedger(acks, read); err != nil {
 		c.T.Error(err)
 	}

@@ -82,6 +82,9 @@ func (i *Identity) Subject() Subject { return i.cur.Load().subject }
 // NotAfter is when the newest usable certificate ends. It looks at the files, as a handshake does.
 func (i *Identity) NotAfter() time.Time { return i.current().leaf.NotAfter }
 
+// NotBefore is when the newest usable certificate begins.
+func (i *Identity) NotBefore() time.Time { return i.current().leaf.NotBefore }
+
 // ReloadErr says why the files on disk are not in use; nil if they are. It looks at the files.
 func (i *Identity) ReloadErr() error {
 	i.current()

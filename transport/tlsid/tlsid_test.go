@@ -307,3 +307,22 @@ func TestCheckPlaintext(t *testing.T) {
 		}
 	}
 }
+
+// S3: the end that refuses a certificate says whose it was, and why.
+func TestNamed_SaysWhoseCertificate(t *testing.T) {
+	a := authority(t)
+	b := identity(t, a, Subject{Node, "b"})
+	cert, key, err := a.Issue(Request{Subject: Subject{Node, "a"}, Valid: -time.Minute}, time.Now())
+	must(t, err)
+	pair, err := tls.X509KeyPair(cert, key)
+	must(t, err)
+	late := b.ClientConfig("b")
+	late.Certificates = []tls.Certificate{pair}
+	_, _, err = shake(t, b.ServerConfig([]Role{Node}), late)
+	if named := Named(err); named == nil || !strings.HasPrefix(named.Error(), "certificate of vtop://node/a: x509: certificate has expired") {
+		t.Errorf("%v", named)
+	}
+	if other := errors.New("other"); !errors.Is(Named(other), other) {
+		t.Errorf("%v", Named(other))
+	}
+}

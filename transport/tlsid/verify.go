@@ -81,6 +81,19 @@ func SubjectOf(cs tls.ConnectionState) (Subject, error) {
 	return subjectOf(cs.PeerCertificates[0])
 }
 
+// Named says in the error of a handshake whose certificate it was, if this end did not take it. Other errors stay as they are.
+func Named(err error) error {
+	var refused *tls.CertificateVerificationError
+	if !errors.As(err, &refused) || len(refused.UnverifiedCertificates) == 0 {
+		return err
+	}
+	s, serr := subjectOf(refused.UnverifiedCertificates[0])
+	if serr != nil {
+		return err
+	}
+	return fmt.Errorf("certificate of %s: %w", s, refused.Err)
+}
+
 // ServerConfig is for listeners: it asks for a certificate of one of the accepted roles. Each handshake uses
 // the newest files. Sessions are not resumed, since that would skip the check.
 func (i *Identity) ServerConfig(accept []Role, alpn ...string) *tls.Config {
