@@ -79,6 +79,7 @@ func (n *Node) health() liveness.Health {
 		DiskFailing: n.disk.Failing(),
 		NoSpace:     errors.Is(n.store.Admits(), vtop.ErrNoSpace),
 		Leaving:     n.leaving.Load(),
+		Applied:     n.machine.Applied(),
 	}
 }
 
@@ -99,7 +100,7 @@ func (n *Node) beat() *peerpb.Beat {
 		DiskStalledMs: uint32(min(h.DiskStalled, time.Hour) / time.Millisecond),
 		NoSpace:       h.NoSpace,
 		Draining:      h.Leaving,
-		AppliedIndex:  n.machine.Applied(),
+		AppliedIndex:  h.Applied,
 	}
 }
 

@@ -91,7 +91,7 @@ func Start(cfg Config) (_ *Node, err error) {
 	if err := n.openMeta(); err != nil {
 		return nil, err
 	}
-	n.tracker = liveness.NewTracker(liveness.Limits{Silence: cfg.NodeTimeout, DiskStall: diskStallSuspect}, monotonic)
+	n.tracker = liveness.NewTracker(liveness.Limits{Silence: cfg.NodeTimeout, DiskStall: diskStallSuspect, Behind: cfg.LeaseTime}, monotonic)
 	n.disk = liveness.StartDisk(liveness.DiskConfig{
 		Probe: n.store.Probe, InFlight: n.meta.LogStall, Interval: probeInterval, Limit: cfg.DiskStallLimit,
 		OnStall: n.endHung, Clock: monotonic, Log: cfg.Log.Named("disk"),

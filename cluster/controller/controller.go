@@ -173,6 +173,7 @@ func (c *Controller) acknowledge(ctx context.Context) {
 			c.cfg.Log.Warn("was not running for a while; every node has its whole silence limit again", "for", slept-known)
 			known = slept
 		}
+		c.cfg.Tracker.Applied(c.cfg.Machine.Applied())
 		c.cfg.Tracker.Beat(c.cfg.Self, 0, c.cfg.SelfHealth())
 		if !c.cfg.Quorum.IsLeader() {
 			continue

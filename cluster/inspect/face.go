@@ -30,7 +30,7 @@ type Face struct {
 	drills atomic.Pointer[Drills]
 	// hashing is held by whoever hashes the metadata.
 	hashing sync.Mutex
-	certs  []portCertificate // not changed once the face serves
+	certs   []portCertificate // not changed once the face serves
 
 	mu      sync.Mutex
 	clients map[string]*adminapi.Client

@@ -21,7 +21,7 @@ type Health struct {
 	NoSpace bool
 	// FreeBytes is shown only.
 	FreeBytes uint64
-	// Applied is the index of the metadata that it had applied; shown only.
+	// Applied is the index of the metadata that it had applied.
 	Applied uint64
 	// Leaving: the node is being stopped in an orderly way and wants its leases elsewhere.
 	Leaving bool
@@ -34,6 +34,9 @@ type Limits struct {
 	Silence time.Duration
 	// DiskStall is how long a write may be in flight before the node is taken for unfit to lead.
 	DiskStall time.Duration
+	// Behind is for how long a node may lack metadata that this one has before it is taken for unfit to lead: what took its lease away may be in there, and it
+	// is not to be told that all is well (I7). 0: it is not judged by that.
+	Behind time.Duration
 }
 
 // Verdict is what the tracker believes of one node now.
@@ -57,6 +60,13 @@ type record struct {
 	seq     uint64
 	last    time.Duration // of the last beat, or of the first question
 	refused bool          // nobody listens at its port: the process is gone
+	due     uint64        // the metadata that it should have applied by its last beat; 0 if it had
+}
+
+// mark is what this node had applied at one time.
+type mark struct {
+	at    time.Duration
+	index uint64
 }
 
 // Tracker holds the last beats of all nodes. It is safe for concurrent use and never blocks. It must be used many times
@@ -69,6 +79,7 @@ type Tracker struct {
 	nodes map[vtop.NodeName]*record
 	// slept is what of this process's pauses the records know of.
 	slept time.Duration
+	marks []mark // the newest one from Limits.Behind ago or before, and those since; their indexes rise
 }
 
 // NewTracker makes a tracker; clock is monotonic, and goes on while the machine sleeps.
@@ -80,13 +91,14 @@ func NewTracker(limits Limits, clock func() time.Duration) *Tracker {
 // for a time in which this node could have heard nothing of him. Slept is the sum of those pauses.
 func (t *Tracker) Now() (now, slept time.Duration) { return t.awake.now() }
 
-// nowLocked gives every node the whole silence limit again after a pause. What was seen with own eyes stays.
+// nowLocked gives every node the whole silence limit again after a pause, and asks of nobody what it should have applied: others have
+// gone on meanwhile, or not. What was seen with own eyes stays.
 func (t *Tracker) nowLocked() time.Duration {
 	now, slept := t.awake.now()
 	if slept != t.slept {
-		t.slept = slept
+		t.slept, t.marks = slept, nil
 		for _, r := range t.nodes {
-			r.last = now
+			r.last, r.due = now, 0
 		}
 	}
 	return now
@@ -103,7 +115,33 @@ func (t *Tracker) Beat(node vtop.NodeName, seq uint64, h Health) bool {
 		return false
 	}
 	*r = record{health: h, seq: seq, last: t.nowLocked()}
+	if due := t.dueLocked(); h.Applied < due {
+		r.due = due
+	}
 	return true
+}
+
+// Applied notes what this node has applied of the metadata, which others are measured by.
+func (t *Tracker) Applied(index uint64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	now := t.nowLocked()
+	if n := len(t.marks); t.limits.Behind > 0 && (n == 0 || t.marks[n-1].index < index) {
+		t.marks = append(t.marks, mark{now, index})
+	}
+	t.dueLocked()
+}
+
+// dueLocked is the index that every node should have applied by now; 0 if nothing has been known for long enough.
+func (t *Tracker) dueLocked() uint64 {
+	old := t.nowLocked() - t.limits.Behind
+	for len(t.marks) > 1 && t.marks[1].at <= old {
+		t.marks = t.marks[1:]
+	}
+	if len(t.marks) == 0 || t.marks[0].at > old {
+		return 0
+	}
+	return t.marks[0].index
 }
 
 // Lost notes that the beat connection of a life of node broke; refused, that dialling it was refused: no
@@ -145,6 +183,11 @@ func (t *Tracker) Verdict(node vtop.NodeName) Verdict {
 		v.Reason = fmt.Sprintf("storage stalled for %s", r.health.DiskStalled.Round(time.Millisecond))
 	case r.health.DiskFailing:
 		v.Reason = "storage failing"
+	case r.due > 0:
+		v.Reason = fmt.Sprintf("does not take up the metadata: has applied %d, and %d was known %s before", r.health.Applied, r.due, t.limits.Behind)
+		if r.health.NoSpace {
+			v.Reason = "no space on the data disk; " + v.Reason
+		}
 	case r.health.Leaving:
 		v.Reason = "being stopped"
 	case r.health.NoSpace:

@@ -1,6 +1,7 @@
 package liveness
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -159,5 +160,49 @@ func TestTracker_ShortGapsCount(t *testing.T) {
 	clock.now += time.Millisecond
 	if v := tr.Verdict("n1"); v.Alive {
 		t.Errorf("silent for more than the limit: %+v", v)
+	}
+}
+
+// E9, I7: who beats and takes up no metadata does not hear that its lease went. It is unfit once it lacks for the whole limit what was known here, by its own word and
+// not by the age of that word, and fit again when it has it.
+func TestTracker_WhoTakesUpNoMetadataIsUnfit(t *testing.T) {
+	clock := &handClock{}
+	tr := NewTracker(Limits{Silence: 3 * time.Second, DiskStall: 2 * time.Second, Behind: 10 * time.Second}, clock.read)
+	beat := func(applied uint64) Verdict {
+		tr.Beat("n1", 1, Health{Incarnation: 1, Applied: applied})
+		return tr.Verdict("n1")
+	}
+	for i := range uint64(10) { // from 0 s to 9 s this node applies 100 to 109
+		tr.Applied(100 + i)
+		if v := beat(5); !v.Alive {
+			t.Fatalf("after %d s: %+v", i, v)
+		}
+		clock.now += time.Second
+	}
+	if v := beat(99); v.Alive || v.HasRoom || v.Reason != "does not take up the metadata: has applied 99, and 100 was known 10s before" {
+		t.Errorf("at 10 s with 99: %+v", v)
+	}
+	if v := beat(100); !v.Alive {
+		t.Errorf("at 10 s with 100: %+v", v)
+	}
+	clock.pass(tr, 2*time.Second)
+	if v := tr.Verdict("n1"); !v.Alive {
+		t.Errorf("what it had applied when it spoke was enough: %+v", v)
+	}
+	if v := beat(101); v.Alive {
+		t.Errorf("at 12 s with 101: %+v", v)
+	}
+	tr.Beat("n1", 1, Health{Incarnation: 1, NoSpace: true})
+	if v := tr.Verdict("n1"); v.Alive || !strings.HasPrefix(v.Reason, "no space on the data disk; ") {
+		t.Errorf("without room: %+v", v)
+	}
+	clock.now += time.Hour
+	if v := beat(0); !v.Alive {
+		t.Errorf("after a pause of the observer: %+v", v)
+	}
+	clock.pass(tr, time.Minute)
+	tr.Applied(200)
+	if v := beat(0); !v.Alive {
+		t.Errorf("what is known for a moment only is asked of nobody: %+v", v)
 	}
 }

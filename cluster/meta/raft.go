@@ -76,13 +76,16 @@ func (m *Meta) startRaft(founders []member) (*server, error) {
 	})
 	s := &server{trans: trans, layer: lay, stores: m.db()}
 	conf := m.raftConfig()
+	stable := &stableStore{StableStore: m.db().bolt, log: m.log, closed: m.ctx.Done(), fatal: func(err error) {
+		m.fail(fmt.Errorf("%s: keep Raft's term: %w", m.db().dir+"/"+raftDBName, err))
+	}}
 	err = guard(func() (err error) {
 		if len(founders) > 0 {
 			if err := m.db().bootstrap(founders); err != nil {
 				return fmt.Errorf("bootstrap raft: %w", err)
 			}
 		}
-		s.raft, err = raft.NewRaft(conf, m.machine, cache, m.db().bolt, m.db().snapshots, trans)
+		s.raft, err = raft.NewRaft(conf, m.machine, cache, stable, m.db().snapshots, trans)
 		return err
 	})
 	if err != nil {

@@ -242,6 +242,9 @@ func boltError(path string, err error) error {
 }
 
 func damagedDB(path string, cause error) error {
+	if noRoom(cause) {
+		return fmt.Errorf("%s: %w: nothing is damaged; free space and start again", path, cause)
+	}
 	text, _, _ := strings.Cut(cause.Error(), "\n")
 	return fmt.Errorf("%s: %w (%s): while a majority of the other Raft voters lives, remove the directory %s and start again; this node leaves the vote under its old server id and syncs as a new one, its segments are kept. On the only node keep it: nobody else has the metadata",
 		path, ErrBadRaftDB, text, filepath.Dir(path))

@@ -278,7 +278,7 @@ func (p *peer) acknowledged(a transport.Ack) {
 	}
 	wasFull := p.inflight >= peerWindow
 	if a.Durable > f.durable {
-		f.durable, f.moved = a.Durable, time.Now()
+		f.durable, f.moved, f.refusals = a.Durable, time.Now(), 0
 	}
 	f.end = max(f.end, a.End)
 	p.inflight -= f.inflight.upTo(a.Durable)
@@ -311,8 +311,11 @@ func (p *peer) followed(m *peerpb.FollowOK) {
 		return
 	}
 	p.inflight -= f.inflight.clear()
+	if durable > f.durable {
+		f.refusals = 0 // who follows and takes nothing has refused once more when it refuses the next batch
+	}
 	f.state, f.next, f.end, f.durable = flowLive, end, end, durable
-	f.moved, f.refusals, f.why = time.Now(), 0, nil
+	f.moved, f.why = time.Now(), nil
 	p.enqueueLocked(f)
 	p.mu.Unlock()
 	p.signal()

@@ -178,6 +178,33 @@ func (d *Disk) Fill(leave int64) (free func()) {
 	}
 }
 
+// FillUp takes all of the disk, what is kept for root too, and returns what gives it back. What was allotted to files before stays theirs.
+func (d *Disk) FillUp() (free func()) {
+	d.t.Helper()
+	name := filepath.Join(d.Dir, "ballast")
+	f, err := os.Create(name)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	defer f.Close()
+	end := int64(0)
+	for size := int64(64 << 20); size >= 1024; {
+		switch err := unix.Fallocate(int(f.Fd()), 0, end, size); {
+		case err == nil:
+			end += size
+		case errors.Is(err, unix.ENOSPC):
+			size /= 2
+		default:
+			d.t.Fatal(err)
+		}
+	}
+	return func() {
+		if err := os.Remove(name); err != nil {
+			d.t.Error(err)
+		}
+	}
+}
+
 func (d *Disk) cleanup() {
 	for range 100 {
 		err := unix.Unmount(d.Dir, 0)

@@ -132,7 +132,7 @@ func (h *host) open() *process {
 		l.oracle.fail("start %s: %v", h.name, err)
 		return nil
 	}
-	p.tracker = liveness.NewTracker(liveness.Limits{Silence: nodeTimeout, DiskStall: time.Second}, l.clock)
+	p.tracker = liveness.NewTracker(liveness.Limits{Silence: nodeTimeout, DiskStall: time.Second, Behind: leaseTime}, l.clock)
 	p.startControl()
 	p.disk.with(func() { p.disk.live = true })
 	return p
@@ -246,7 +246,7 @@ func (p *process) propose(ctx context.Context, cmd fsm.Command) (fsm.Outcome, er
 func (p *process) extend(sent time.Duration) { p.machine.Leases().SetDeadline(sent + leaseTime) }
 
 func (p *process) health() liveness.Health {
-	return liveness.Health{Storage: p.id.Storage, Incarnation: p.id.Incarnation, Leaving: p.leaving.Load()}
+	return liveness.Health{Storage: p.id.Storage, Incarnation: p.id.Incarnation, Leaving: p.leaving.Load(), Applied: p.machine.Applied()}
 }
 
 func (p *process) beat() *peerpb.Beat {
