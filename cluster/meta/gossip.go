@@ -62,6 +62,8 @@ type gossipConfig struct {
 	key           []byte
 	probeInterval time.Duration
 	log           hclog.Logger
+	// transport, if set, is used instead of sockets.
+	transport memberlist.Transport
 }
 
 func startGossip(cfg gossipConfig) (*gossip, error) {
@@ -75,6 +77,7 @@ func startGossip(cfg gossipConfig) (*gossip, error) {
 	mc.Label = cfg.cluster.String()
 	mc.SecretKey = cfg.key
 	mc.Delegate, mc.Events, mc.Conflict, mc.Alive = g, g, g, g
+	mc.Transport = cfg.transport
 	mc.Logger = cfg.log.StandardLogger(&hclog.StandardLoggerOptions{InferLevels: true})
 	mc.LogOutput = nil
 	if cfg.probeInterval > 0 {
