@@ -98,7 +98,7 @@ func (r *runner) readBack(ctx context.Context) (read []Read, starts map[int32]in
 	r.enter("reading everything back")
 	ctx, cancel := context.WithTimeout(ctx, 5*endLimit)
 	defer cancel()
-	asks, err := r.client()
+	asks, err := r.client(settingsAreRight)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -122,7 +122,7 @@ func (r *runner) readBack(ctx context.Context) (read []Read, starts map[int32]in
 	if len(left) == 0 {
 		return nil, starts, nil
 	}
-	client, err := r.client(kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{r.topic: from}))
+	client, err := r.client(settingsAreRight, kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{r.topic: from}))
 	if err != nil {
 		return nil, nil, err
 	}

@@ -87,6 +87,10 @@ func (r *runner) fail(format string, args ...any) {
 	r.tell("failed: %s", text)
 }
 
+// settingsAreRight is for the clients that come after one to which the cluster has answered. A connection that ends before its first
+// answer is a node that dies to them, and no sign that TLS is set up wrongly, on which a client gives up all records that wait.
+var settingsAreRight = kgo.AlwaysRetryEOF()
+
 // client has the options of a client that follows a new leader as fast as a good one can.
 func (r *runner) client(more ...kgo.Opt) (*kgo.Client, error) {
 	opts := []kgo.Opt{
@@ -124,12 +128,12 @@ func (r *runner) load(ctx context.Context) error {
 	ends.Each(func(l kadm.ListedOffset) {
 		r.began[l.Partition], from[l.Partition] = l.Offset, kgo.NewOffset().At(l.Offset)
 	})
-	writes, err := r.client(kgo.DefaultProduceTopic(r.topic), kgo.RequiredAcks(kgo.AllISRAcks()), kgo.RecordPartitioner(kgo.ManualPartitioner()),
+	writes, err := r.client(settingsAreRight, kgo.DefaultProduceTopic(r.topic), kgo.RequiredAcks(kgo.AllISRAcks()), kgo.RecordPartitioner(kgo.ManualPartitioner()),
 		kgo.ProducerLinger(0), kgo.RecordRetries(1_000_000), kgo.MaxBufferedRecords(50_000))
 	if err != nil {
 		return err
 	}
-	reads, err := r.client(kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{r.topic: from}))
+	reads, err := r.client(settingsAreRight, kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{r.topic: from}))
 	if err != nil {
 		writes.Close()
 		return err

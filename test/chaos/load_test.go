@@ -196,11 +196,11 @@ func justGranted(grants []grant, asked time.Time, stood time.Duration) bool {
 	return slices.ContainsFunc(grants, func(g grant) bool { return !g.at.After(asked) && asked.Sub(g.at) < leaseTime+grantSlack+stood })
 }
 
-// given is an error if an idempotent producer gave a record up: nothing here exhausts its retries. One that isn't may: its client
-// doesn't try again where a connection was taken and closed by a process that dies.
+// given is an error if a producer gave a record up: nothing here exhausts its retries, and no answer of a node that is struck may be
+// one on which a client stops trying.
 func (l *load) given() error {
 	var errs []error
-	for _, topic := range []string{exact, trim} {
+	for _, topic := range topics {
 		for i, ledger := range l.ledgers[topic] {
 			if failed := ledger.Failed(); len(failed) > 0 {
 				errs = append(errs, fmt.Errorf("producer %d of %s gave up %d records, the first: %w", i, topic, len(failed), failed[0]))

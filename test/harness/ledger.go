@@ -78,6 +78,9 @@ func ClientOptions(seeds []string) []kgo.Opt {
 		// A node that hangs is given up after eight seconds instead of twenty.
 		kgo.ProduceRequestTimeout(5 * time.Second),
 		kgo.RequestTimeoutOverhead(3 * time.Second),
+		// A node that dies may have read the first request of a connection and not answered it. The client takes that for a setting of
+		// ours that is wrong, and gives up all records that wait, unless it is told that the settings are right.
+		kgo.AlwaysRetryEOF(),
 	}
 }
 
