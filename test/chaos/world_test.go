@@ -98,6 +98,12 @@ func (w *world) prepare() {
 		}
 		w.disks = append(w.disks, d)
 	}
+	if len(w.disks) == nodes {
+		if err := w.disks[0].TryPowerCut(); err != nil {
+			w.missing[needDisks] = err.Error()
+		}
+		w.disks[0].Remount()
+	}
 	var err error
 	if w.net, err = harness.TryNetwork(w.t, nodes); err != nil {
 		w.missing[needNetwork], w.net = err.Error(), nil

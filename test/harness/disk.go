@@ -133,14 +133,22 @@ func (d *Disk) mount() error {
 // run; kill them, then Remount.
 func (d *Disk) PowerCut() {
 	d.t.Helper()
+	if err := d.TryPowerCut(); err != nil {
+		d.t.Fatal(err)
+	}
+}
+
+// TryPowerCut is PowerCut for a test that goes on without: the error says why the machine can't.
+func (d *Disk) TryPowerCut() error {
 	f, err := os.Open(d.Dir)
 	if err != nil {
-		d.t.Fatal(err)
+		return err
 	}
 	defer f.Close()
 	if err := unix.IoctlSetPointerInt(int(f.Fd()), ext4Shutdown, noLogFlush); err != nil {
-		d.t.Fatalf("shutdown of %s: %v", d.Dir, err)
+		return fmt.Errorf("shutdown of the file system on %s: %w", d.Dir, err)
 	}
+	return nil
 }
 
 // Remount unmounts the disk and mounts it again, which replays its journal.

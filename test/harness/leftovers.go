@@ -15,7 +15,7 @@ func Leftovers() []string {
 	disks := filepath.Join(os.TempDir(), fmt.Sprintf("vtop-disk-%d-", pid))
 	var left []string
 	for _, pattern := range []string{
-		disks + "*", filepath.Join(os.TempDir(), fmt.Sprintf("vtop-test-%d-*", pid)), fmt.Sprintf("/var/run/netns/v%dn*", pid%100000),
+		disks + "*", filepath.Join(os.TempDir(), fmt.Sprintf("vtop-test-%d-*", pid)), fmt.Sprintf("/var/run/netns/v%dn*", pid),
 	} {
 		found, _ := filepath.Glob(pattern)
 		left = append(left, found...)
@@ -35,7 +35,7 @@ func Leftovers() []string {
 	}
 	links, _ := net.Interfaces()
 	for _, l := range links {
-		if m := leftLink.FindStringSubmatch(l.Name); m != nil && m[1] == fmt.Sprint(pid%100000) {
+		if m := leftLink.FindStringSubmatch(l.Name); m != nil && m[1] == fmt.Sprint(pid) {
 			left = append(left, "link "+l.Name)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -42,25 +43,62 @@ func TryNetwork(t testing.TB, nodes int) (*Network, error) {
 		}
 	}
 	sweepNetworks()
-	n := &Network{t: t, id: fmt.Sprintf("v%d", os.Getpid()%100000), subnet: fmt.Sprintf("10.%d.%d", 100+os.Getpid()%100, os.Getpid()/100%250), size: nodes}
-	t.Cleanup(n.cleanup)
-	if out, err := n.ip("link", "add", n.bridge(), "type", "bridge"); err != nil {
-		return nil, fmt.Errorf("no bridge on this machine: %w: %s", err, out)
+	taken, err := net.InterfaceAddrs()
+	if err != nil {
+		return nil, err
 	}
-	n.must("addr", "add", n.subnet+".254/24", "dev", n.bridge())
-	n.must("link", "set", n.bridge(), "up")
-	for i := range nodes {
-		if out, err := n.ip("netns", "add", n.Namespace(i)); err != nil {
-			return nil, fmt.Errorf("no network namespaces on this machine: %w: %s", err, out)
-		}
-		host := fmt.Sprintf("%sh%d", n.id, i)
-		n.must("link", "add", host, "type", "veth", "peer", "name", "eth0", "netns", n.Namespace(i))
-		n.must("link", "set", host, "master", n.bridge(), "up")
-		n.must("-n", n.Namespace(i), "addr", "add", n.Host(i)+"/24", "dev", "eth0")
-		n.must("-n", n.Namespace(i), "link", "set", "eth0", "up")
-		n.must("-n", n.Namespace(i), "link", "set", "lo", "up")
+	subnet, err := freeSubnet(os.Getpid(), taken)
+	if err != nil {
+		return nil, err
+	}
+	n := &Network{t: t, id: fmt.Sprintf("v%d", os.Getpid()), subnet: subnet, size: nodes}
+	t.Cleanup(n.cleanup)
+	if err := n.build(); err != nil {
+		return nil, fmt.Errorf("no network of namespaces on this machine: %w", err)
 	}
 	return n, nil
+}
+
+// build makes the bridge and the namespaces, and tries what ports are cut with.
+func (n *Network) build() error {
+	steps := [][]string{
+		{"link", "add", n.bridge(), "type", "bridge"},
+		{"addr", "add", n.subnet + ".254/24", "dev", n.bridge()},
+		{"link", "set", n.bridge(), "up"},
+	}
+	for i := range n.size {
+		ns, host := n.Namespace(i), fmt.Sprintf("%sh%d", n.id, i)
+		steps = append(steps, [][]string{
+			{"netns", "add", ns},
+			{"link", "add", host, "type", "veth", "peer", "name", "eth0", "netns", ns},
+			{"link", "set", host, "master", n.bridge(), "up"},
+			{"-n", ns, "addr", "add", n.Host(i) + "/24", "dev", "eth0"},
+			{"-n", ns, "link", "set", "eth0", "up"},
+			{"-n", ns, "link", "set", "lo", "up"},
+		}...)
+	}
+	nowhere := net.JoinHostPort(n.Host(0), "1")
+	steps = append(steps, n.portRule("add", 0, nowhere), n.portRule("del", 0, nowhere))
+	for _, step := range steps {
+		if out, err := n.ip(step...); err != nil {
+			return fmt.Errorf("ip %s: %w: %s", strings.Join(step, " "), err, out)
+		}
+	}
+	return nil
+}
+
+// freeSubnet gives the first three numbers of a network in which none of the addresses is. Test processes that start at the same time
+// begin to look at different ones.
+func freeSubnet(pid int, taken []net.Addr) (string, error) {
+	const networks = 100 * 250
+	for i := range networks {
+		at := pid + i
+		subnet := fmt.Sprintf("10.%d.%d", 100+at%100, at/100%250)
+		if !slices.ContainsFunc(taken, func(a net.Addr) bool { return strings.HasPrefix(a.String(), subnet+".") }) {
+			return subnet, nil
+		}
+	}
+	return "", errors.New("every network that test processes use is taken on this machine")
 }
 
 // leftLink is the name of a bridge or of a node's link, with the process that made it.
