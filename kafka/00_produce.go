@@ -29,6 +29,8 @@ import (
 //   - v10 names the leader to a client that is at the wrong node (KIP-951); v13 names topics by id.
 //   - message.timestamp.type=LogAppendTime: the batch gets this node's time, and a CRC to match, before it is admitted. (The
 //     answer to one that is recognised as sent before tells the present time; the records have that of the first.)
+//   - A node that has not caught up with the metadata leads nothing, and knows of no topic that it is not there: it says that it does
+//     not lead.
 //   - A transactional id is refused.
 
 // produceCall is one Produce between admission and answer.
@@ -135,12 +137,15 @@ func (c *conn) admitProduce(f *frame) error {
 	f.produce, p.acks, p.throttle = p, req.Acks, c.chargeProduce(f)
 	wait := min(max(time.Duration(req.TimeoutMillis)*time.Millisecond, time.Millisecond), c.server.cfg.MaxTimeout)
 	p.deadline = f.at.Add(wait)
-	a := admission{conn: c, state: c.server.node.State(), at: f.at, leadBy: f.at.Add(min(wait, c.server.cfg.LeaderWait)), roomBy: p.deadline, acks: req.Acks, byID: f.version >= 13}
+	state, unready := c.server.metadata()
+	a := admission{conn: c, state: state, at: f.at, leadBy: f.at.Add(min(wait, c.server.cfg.LeaderWait)), roomBy: p.deadline, acks: req.Acks, byID: f.version >= 13}
 	switch {
 	case req.Acks < -1 || req.Acks > 1:
 		a.refuse = fmt.Errorf("%w: acks=%d: want 0, 1 or -1", errAcks, req.Acks)
 	case req.TransactionID != nil:
 		a.refuse = errTransactional
+	case unready != nil:
+		a.refuse = unready
 	}
 	for i := range req.Topics {
 		a.topic(p, &req.Topics[i])

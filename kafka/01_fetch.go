@@ -165,7 +165,8 @@ func (w *fetch) attempt() (*buffer, int64, error) {
 
 // pass encodes one look at every range into out.
 func (w *fetch) pass(out *buffer) {
-	v := &view{w.conn.server.node.State(), w.conn.server.node}
+	state, unready := w.conn.server.metadata()
+	v := &view{state, w.conn.server.node}
 	e := fetchEncoder{b: out.b[:0], version: w.frame.version, committed: w.req.IsolationLevel == 1}
 	w.bytes, w.final, w.promoting, w.late, w.missing = 0, false, false, false, false
 	w.ranges, w.leaders = w.ranges[:0], w.leaders[:0]
@@ -179,7 +180,7 @@ func (w *fetch) pass(out *buffer) {
 			p := &t.Partitions[j]
 			e.open(p.Partition)
 			if !known || p.Partition < 0 || p.Partition >= topic.Ranges {
-				w.absent(&e, v, ref, p.Partition)
+				w.absent(&e, v, unready, ref, p.Partition)
 				continue
 			}
 			w.part(&e, v, ref, vtop.Range{Topic: topic.ID, Index: p.Partition}, p)
@@ -192,14 +193,14 @@ func (w *fetch) pass(out *buffer) {
 
 // absent answers for a range that is not there. A topic may be there in a moment: the node that told the client of it had
 // heard sooner.
-func (w *fetch) absent(e *fetchEncoder, v *view, ref topicRef, index int32) {
+func (w *fetch) absent(e *fetchEncoder, v *view, unready error, ref topicRef, index int32) {
 	_, known := ref.in(v.state)
 	if !known && !v.state.Deleted(ref.id) && time.Since(w.frame.at) < lateElsewhere {
 		w.missing = true
 		e.close(w.conn.server.code(faceRead, ref.unknown()), -1, -1, fetchTail{})
 		return
 	}
-	w.fail(e, v, vtop.Range{}, ref.noRange(known, index), vtop.FetchResult{})
+	w.fail(e, v, vtop.Range{}, unlessUnready(unready, ref.noRange(known, index)), vtop.FetchResult{})
 }
 
 // part reads one range into its place.

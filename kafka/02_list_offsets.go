@@ -23,7 +23,7 @@ import (
 func runListOffsets(c *call, kreq kmsg.Request) (kmsg.Response, error) {
 	req := kreq.(*kmsg.ListOffsetsRequest)
 	resp := req.ResponseKind().(*kmsg.ListOffsetsResponse)
-	state := c.node.State()
+	state, unready := c.server.metadata()
 	twice := namedTwice(req)
 	for i := range req.Topics {
 		t := &req.Topics[i]
@@ -38,7 +38,7 @@ func runListOffsets(c *call, kreq kmsg.Request) (kmsg.Response, error) {
 			case twice[namedRange{t.Topic, p.Partition}]:
 				rp.ErrorCode = kerr.InvalidRequest.Code
 			case !known || p.Partition < 0 || p.Partition >= topic.Ranges:
-				rp.ErrorCode = c.readCode(fmt.Errorf("%w: %s/%d", vtop.ErrUnknownRange, t.Topic, p.Partition))
+				rp.ErrorCode = c.readCode(unlessUnready(unready, fmt.Errorf("%w: %s/%d", vtop.ErrUnknownRange, t.Topic, p.Partition)))
 			default:
 				c.listOffset(&rp, vtop.Range{Topic: topic.ID, Index: p.Partition}, p)
 			}

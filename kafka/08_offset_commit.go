@@ -22,7 +22,7 @@ func runOffsetCommit(c *call, kreq kmsg.Request) (kmsg.Response, error) {
 	req := kreq.(*kmsg.OffsetCommitRequest)
 	resp := req.ResponseKind().(*kmsg.OffsetCommitResponse)
 	commit := group.Commit{Group: req.Group, Claim: group.Claim{MemberID: req.MemberID, InstanceID: req.InstanceID, Generation: req.Generation}}
-	state := c.node.State()
+	state, unready := c.server.metadata()
 	// of says which offset of the commit each partition is; -1 for one that is not there.
 	var of []int
 	for i := range req.Topics {
@@ -51,7 +51,7 @@ func runOffsetCommit(c *call, kreq kmsg.Request) (kmsg.Response, error) {
 			switch at := of[0]; {
 			case own != nil:
 			case at < 0:
-				own = fmt.Errorf("%w: %q/%d", vtop.ErrUnknownRange, rt.Topic, p.Partition)
+				own = unlessUnready(unready, fmt.Errorf("%w: %q/%d", vtop.ErrUnknownRange, rt.Topic, p.Partition))
 			default:
 				own = errs[at]
 			}

@@ -41,9 +41,10 @@ func runDeleteRecords(c *call, kreq kmsg.Request) (kmsg.Response, error) {
 }
 
 func (c *call) deleteRecords(ctx context.Context, name string, index int32, before vtop.Offset) (vtop.Offset, error) {
-	t, ok := c.node.State().TopicByName(name)
+	state, unready := c.server.metadata()
+	t, ok := state.TopicByName(name)
 	if !ok || index < 0 || index >= t.Ranges {
-		return -1, fmt.Errorf("%w: %s/%d", vtop.ErrUnknownRange, name, index)
+		return -1, unlessUnready(unready, fmt.Errorf("%w: %s/%d", vtop.ErrUnknownRange, name, index))
 	}
 	if before < -1 {
 		return -1, fmt.Errorf("%w: %d", vtop.ErrOffsetOutOfRange, before)

@@ -18,7 +18,7 @@ import (
 func runOffsetForLeaderEpoch(c *call, kreq kmsg.Request) (kmsg.Response, error) {
 	req := kreq.(*kmsg.OffsetForLeaderEpochRequest)
 	resp := req.ResponseKind().(*kmsg.OffsetForLeaderEpochResponse)
-	state := c.node.State()
+	state, unready := c.server.metadata()
 	for i := range req.Topics {
 		t := &req.Topics[i]
 		rt := kmsg.NewOffsetForLeaderEpochResponseTopic()
@@ -29,7 +29,7 @@ func runOffsetForLeaderEpoch(c *call, kreq kmsg.Request) (kmsg.Response, error) 
 			rp := kmsg.NewOffsetForLeaderEpochResponseTopicPartition()
 			rp.Partition, rp.LeaderEpoch, rp.EndOffset = p.Partition, -1, -1
 			var end vtop.EpochOffset
-			err := fmt.Errorf("%w: %s/%d", vtop.ErrUnknownRange, t.Topic, p.Partition)
+			err := unlessUnready(unready, fmt.Errorf("%w: %s/%d", vtop.ErrUnknownRange, t.Topic, p.Partition))
 			if known && p.Partition >= 0 && p.Partition < topic.Ranges {
 				r := vtop.Range{Topic: topic.ID, Index: p.Partition}
 				end, err = c.node.EpochEnd(r, vtop.Epoch(p.CurrentLeaderEpoch), vtop.Epoch(p.LeaderEpoch))

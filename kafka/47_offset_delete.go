@@ -17,7 +17,7 @@ import (
 func runOffsetDelete(c *call, kreq kmsg.Request) (kmsg.Response, error) {
 	req := kreq.(*kmsg.OffsetDeleteRequest)
 	resp := req.ResponseKind().(*kmsg.OffsetDeleteResponse)
-	state := c.node.State()
+	state, unready := c.server.metadata()
 	var ranges []vtop.Range
 	names := map[vtop.TopicID]string{}
 	var of []int
@@ -43,7 +43,7 @@ func runOffsetDelete(c *call, kreq kmsg.Request) (kmsg.Response, error) {
 		for _, p := range req.Topics[i].Partitions {
 			rp := kmsg.NewOffsetDeleteResponseTopicPartition()
 			rp.Partition = p.Partition
-			own := fmt.Errorf("%w: %q/%d", vtop.ErrUnknownRange, rt.Topic, p.Partition)
+			own := unlessUnready(unready, fmt.Errorf("%w: %q/%d", vtop.ErrUnknownRange, rt.Topic, p.Partition))
 			if at := of[0]; at >= 0 {
 				own = errs[at]
 			}

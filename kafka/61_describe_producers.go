@@ -20,7 +20,8 @@ const maxProducers = 10_000
 func runDescribeProducers(c *call, kreq kmsg.Request) (kmsg.Response, error) {
 	req := kreq.(*kmsg.DescribeProducersRequest)
 	resp := req.ResponseKind().(*kmsg.DescribeProducersResponse)
-	state, left := c.node.State(), maxProducers
+	state, unready := c.server.metadata()
+	left := maxProducers
 	seen := map[vtop.Range]bool{}
 	for i := range req.Topics {
 		rt := kmsg.NewDescribeProducersResponseTopic()
@@ -29,6 +30,9 @@ func runDescribeProducers(c *call, kreq kmsg.Request) (kmsg.Response, error) {
 			rp := kmsg.NewDescribeProducersResponseTopicPartition()
 			rp.Partition = index
 			rg, err := rangeNamed(state, rt.Topic, index)
+			if err != nil {
+				err = unlessUnready(unready, err)
+			}
 			var found []Producer
 			if err == nil && !seen[rg.ID] {
 				seen[rg.ID] = true

@@ -11,6 +11,21 @@ import (
 // errUnknownTopicID: a request names a topic by an id that is no topic's, or is one's no more.
 var errUnknownTopicID = errors.New("unknown topic id")
 
+// metadata is the newest applied metadata, and why it says nothing of what is not in it: a node that has not caught up must not tell a
+// client that a topic is unknown, on which clients give up all that waits for it.
+func (s *Server) metadata() (state *fsm.State, unready error) {
+	unready = s.node.Ready() // before the state: all that there was when the node was ready is in that
+	return s.node.State(), unready
+}
+
+// unlessUnready is err, which says that something is not there, or why this node can't know.
+func unlessUnready(unready, err error) error {
+	if unready != nil {
+		return unready
+	}
+	return err
+}
+
 // topicRef is a topic as a request names it: by name, or, from the version on that has them, by id (KIP-516).
 //
 // A name stands for its present life, whatever the client had in mind; an id for one life, for ever. So the topic that was
