@@ -123,6 +123,8 @@ type producer struct {
 	r          vtop.Range
 	id         int64
 	idempotent bool
+	// retires is how many records it writes before it rests for the rest of the life; 0: it never does.
+	retires int32
 	// newest is the last batch that was acknowledged with acks=all, and base where.
 	newest batch.Batch
 	base   vtop.Offset
@@ -150,7 +152,7 @@ func (p *producer) build(seq int32, n int) (batch.Batch, []string) {
 }
 
 func (p *producer) run(ctx context.Context) {
-	for seq := int32(0); ctx.Err() == nil; {
+	for seq := int32(0); ctx.Err() == nil && (p.retires == 0 || seq < p.retires); {
 		n := 1 + p.rng.IntN(3)
 		b, values := p.build(seq, n)
 		acks := int16(-1)

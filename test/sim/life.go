@@ -171,8 +171,11 @@ func (l *life) adventures(ctx context.Context) {
 	var clients sync.WaitGroup
 	var producers []*producer
 	for i := range l.plan.ranges {
-		for k := range 2 {
-			p := &producer{client: newClient(l, fmt.Sprintf("p%d%d", i, k)), r: l.r(i), id: int64(10*i + k + 1), idempotent: k == 0}
+		for k := range 3 {
+			p := &producer{client: newClient(l, fmt.Sprintf("p%d%d", i, k)), r: l.r(i), id: int64(10*i + k + 1), idempotent: k != 1}
+			if k == 2 {
+				p.retires = 1 + p.rng.Int32N(6)
+			}
 			producers = append(producers, p)
 			clients.Go(func() { p.run(work) })
 		}

@@ -2,9 +2,11 @@ package sim
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/vtop-log/vtop"
@@ -334,10 +336,20 @@ func (l *life) same(rg *fsm.Range, want *storage.Log, p *process, rep fsm.Replic
 		}
 		from = next
 	}
+	if a, b := known(want), known(got); !slices.Equal(a, b) {
+		l.oracle.fail("I11: range %d: replica %d on %s knows the producers %+v, the leader %+v", rg.ID.Index, rep.ID, rep.Node, b, a)
+	}
 	for _, info := range got.Segments() {
 		seg, ok := l.ledger.now().Segment(rg.ID, info.Base)
 		if info.State == storage.SegmentSealed && (!ok || seg.End != info.End || seg.Root != info.Root) {
 			l.oracle.fail("I9: range %d: the sealed segment %d on %s is not the catalogue's", rg.ID.Index, info.Base, rep.Node)
 		}
 	}
+}
+
+// known lists what a replica knows of idempotent producers: by it duplicates are found, whoever leads.
+func known(log *storage.Log) []storage.ProducerInfo {
+	all := log.Producers(1000)
+	slices.SortFunc(all, func(a, b storage.ProducerInfo) int { return cmp.Compare(a.ID, b.ID) })
+	return all
 }

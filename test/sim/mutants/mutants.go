@@ -1,5 +1,6 @@
-// Package mutants lists mistakes that are planted into vtop to see whether the simulation finds them. A mutant is a few edits of
-// vtop's own files. They are never in the tree: the test builds the simulation with an overlay that holds the edited files.
+// Package mutants lists mistakes that are planted into vtop to see whether the simulation finds them, or another test where lives
+// would have to be too many. A mutant is a few edits of vtop's own files. They are never in the tree: the test that is to find it is built
+// with an overlay that holds the edited files.
 package mutants
 
 // Mutant is one planted mistake.
@@ -8,6 +9,15 @@ type Mutant struct {
 	// Lives is within how many lives, from seed 1 on, the simulation must find it.
 	Lives int
 	Edits []Edit
+}
+
+// Elsewhere is a mistake that lives do not show reliably: what it needs is one order of steps that are microseconds apart. A test that tries
+// every order must fail with it.
+type Elsewhere struct {
+	Name string
+	// Package, from the module root, and Test in it.
+	Package, Test string
+	Edits         []Edit
 }
 
 // Edit replaces the one place of a file that reads Old.
@@ -74,7 +84,7 @@ var All = []Mutant{
 	{"serve above the high watermark", 100, []Edit{{
 		"cluster/replica/read.go", "	hw, start := ld.highWatermark(), ld.log.Start()\n", "	hw, start := ld.log.End(), ld.log.Start()\n",
 	}}},
-	{"tell the end before the epoch's start is committed", 600, []Edit{{
+	{"tell the end before the epoch's start is committed", 1500, []Edit{{
 		"cluster/replica/read.go", "	if hw >= ld.start {\n		res.HighWatermark = hw", "	if hw >= 0 {\n		res.HighWatermark = hw",
 	}}},
 	{"a span ends at the next epoch only", 300, []Edit{{
@@ -92,5 +102,21 @@ var All = []Mutant{
 	}}},
 	{"acknowledge what is not durable here", 300, []Edit{{
 		"cluster/replica/session.go", "	durable := f.log.Durable()\n", "	durable := f.log.End()\n",
+	}}},
+	{"recover without the producer state of the last sealed segment", 200, []Edit{{
+		"storage/recover_producers.go", "			if t, err := decodeProducers(&l.store.opt, m.Producers); err == nil {", "			if t, err := newProducerTable(&l.store.opt), error(nil); err == nil {",
+	}}},
+	{"adopt without producer state", 200, []Edit{{
+		"storage/adopt.go", "	l.open(\"\")\n	s.mu.Lock()\n", "	l.open(\"\")\n	l.producers = newProducerTable(&s.opt)\n	s.mu.Lock()\n",
+	}}},
+}
+
+// InOrders are the mistakes that depend on the order of a few steps.
+var InOrders = []Elsewhere{
+	{"drop the joint majority", "cluster/protocol", "TestExplore_SwarmKeepsInvariants", []Edit{{
+		"cluster/protocol/quorum.go", "	if v.Joint() {\n		end = min(", "	if v.Joint() && v.Next == nil {\n		end = min(",
+	}}},
+	{"close a tail without the fence", "cluster/replica", "TestSealTail_LeaseMovesBetweenAnyTwoSteps", []Edit{{
+		"storage/close_tail.go", "l.store.opt.Fence.Hold(l.rng, e, vtop.FenceLead, func() error {", "func(unfenced func() error) error { return unfenced() }(func() error {",
 	}}},
 }

@@ -15,9 +15,9 @@ import (
 const root = "../../.."
 
 // edited gives each file of a mutant as it is to be compiled.
-func edited(m Mutant) (map[string]string, error) {
+func edited(name string, edits []Edit) (map[string]string, error) {
 	out := map[string]string{}
-	for _, e := range m.Edits {
+	for _, e := range edits {
 		text, ok := out[e.File]
 		if !ok {
 			raw, err := os.ReadFile(filepath.Join(root, e.File))
@@ -27,7 +27,7 @@ func edited(m Mutant) (map[string]string, error) {
 			text = string(raw)
 		}
 		if n := strings.Count(text, e.Old); n != 1 {
-			return nil, fmt.Errorf("%s has %d places that read %q, want 1: the mutant %q is to be brought up to date", e.File, n, e.Old, m.Name)
+			return nil, fmt.Errorf("%s has %d places that read %q, want 1: the mutant %q is to be brought up to date", e.File, n, e.Old, name)
 		}
 		out[e.File] = strings.Replace(text, e.Old, e.New, 1)
 	}
@@ -37,34 +37,49 @@ func edited(m Mutant) (map[string]string, error) {
 // TestMutants_StillApply keeps the list in step with the code.
 func TestMutants_StillApply(t *testing.T) {
 	for _, m := range All {
-		if _, err := edited(m); err != nil {
+		if _, err := edited(m.Name, m.Edits); err != nil {
 			t.Error(err)
 		}
 		if m.Lives < 1 || len(m.Edits) == 0 {
 			t.Errorf("%s: %d lives, %d edits", m.Name, m.Lives, len(m.Edits))
 		}
 	}
+	for _, m := range InOrders {
+		if _, err := edited(m.Name, m.Edits); err != nil {
+			t.Error(err)
+		}
+		if len(m.Edits) == 0 {
+			t.Errorf("%s: no edits", m.Name)
+		}
+	}
 }
 
 var seedOf = regexp.MustCompile(`again: make sim SEED=(\d+)`)
 
-// TestMutants_AreFound builds the simulation with each mutant in it, and wants it to fail within the lives that the list states. It takes
-// some minutes and runs only when VTOP_SIM_MUTANTS is set (make sim-mutants): to all, or to a part of a name.
+// TestMutants_AreFound builds the simulation, or the test that is named, with each mutant in it, and wants it to fail, within the lives that
+// the list states. It takes some minutes and runs only when VTOP_SIM_MUTANTS is set (make sim-mutants): to all, or to a part of a name.
 func TestMutants_AreFound(t *testing.T) {
 	which := os.Getenv("VTOP_SIM_MUTANTS")
 	if which == "" {
 		t.Skip("set VTOP_SIM_MUTANTS=all, or run make sim-mutants")
 	}
+	wanted := func(name string) bool { return which == "all" || strings.Contains(name, which) }
 	for _, m := range All {
-		if which != "all" && !strings.Contains(m.Name, which) {
-			continue
+		if wanted(m.Name) {
+			t.Run(m.Name, func(t *testing.T) { findInLives(t, m) })
 		}
-		t.Run(m.Name, func(t *testing.T) { find(t, m) })
+	}
+	for _, m := range InOrders {
+		if wanted(m.Name) {
+			t.Run(m.Name, func(t *testing.T) { findElsewhere(t, m) })
+		}
 	}
 }
 
-func find(t *testing.T, m Mutant) {
-	files, err := edited(m)
+// build compiles the tests of a package with the edits, and returns the command that runs one of them.
+func build(t *testing.T, name, pkg, test string, edits []Edit) *exec.Cmd {
+	t.Helper()
+	files, err := edited(name, edits)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,18 +100,24 @@ func find(t *testing.T, m Mutant) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	list, bin := filepath.Join(dir, "overlay.json"), filepath.Join(dir, "sim.test")
+	list, bin := filepath.Join(dir, "overlay.json"), filepath.Join(dir, "mutant.test")
 	if err := os.WriteFile(list, overlay, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	build := exec.Command("go", "test", "-c", "-overlay", list, "-o", bin, "./test/sim")
-	build.Dir = root
-	if out, err := build.CombinedOutput(); err != nil {
+	compile := exec.Command("go", "test", "-c", "-overlay", list, "-o", bin, "./"+pkg)
+	compile.Dir = root
+	if out, err := compile.CombinedOutput(); err != nil {
 		t.Fatalf("the mutant does not compile: %v\n%s", err, out)
 	}
-	began := time.Now()
-	run := exec.Command(bin, "-test.run", "^TestLives$", "-test.timeout", "20m")
+	run := exec.Command(bin, "-test.run", "^"+test+"$", "-test.timeout", "20m")
+	run.Dir = filepath.Join(root, pkg)
+	return run
+}
+
+func findInLives(t *testing.T, m Mutant) {
+	run := build(t, m.Name, "test/sim", "TestLives", m.Edits)
 	run.Env = append(os.Environ(), "VTOP_SIM_SEED=1", fmt.Sprintf("VTOP_SIM_LIVES=%d", m.Lives), "VTOP_SIM_TRACE=")
+	began := time.Now()
 	out, err := run.CombinedOutput()
 	found := seedOf.FindSubmatch(out)
 	if err == nil {
@@ -108,6 +129,20 @@ func find(t *testing.T, m Mutant) {
 	}
 	t.Logf("found in life %s of %d, %s: %s", found[1], m.Lives, time.Since(began).Round(time.Second), firstFailure(string(out)))
 }
+
+// findElsewhere wants the named test to fail, and no other way than a test does.
+func findElsewhere(t *testing.T, m Elsewhere) {
+	began := time.Now()
+	out, err := build(t, m.Name, m.Package, m.Test, m.Edits).CombinedOutput()
+	if failed := "--- FAIL: " + m.Test; err == nil || !strings.Contains(string(out), failed) {
+		t.Fatalf("not found by %s of %s, %s: %v\n%.600s", m.Test, m.Package, time.Since(began).Round(time.Second), err, out)
+	}
+	why := failure.FindString(string(out))
+	t.Logf("found by %s of %s, %s: %.200s", m.Test, m.Package, time.Since(began).Round(time.Second), why)
+}
+
+// failure is the first thing that a test says.
+var failure = regexp.MustCompile(`\w+_test\.go:\d+: .*`)
 
 // firstFailure is the line below the one that names the seed.
 func firstFailure(out string) string {
