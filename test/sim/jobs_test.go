@@ -203,8 +203,13 @@ func (q request) submit(ctx context.Context, l *life, c cast) (fsm.RepairID, fsm
 		item.Origin = fsm.OriginReplace
 	}
 	out := l.tellLeader(ctx, &fsm.SubmitRepairs{Items: []fsm.RepairRequest{item}})
-	if out.Items[0].Refusal != nil {
-		return 0, out.Items[0].Refusal.Code
+	if refusal := out.Items[0].Refusal; refusal != nil {
+		for job := range l.ledger.now().ActiveRepairs(l.r(0)) {
+			if q.refusal() == 0 && q.origin == "drain" && job.Origin == fsm.OriginDrain && job.Replace == c.replace {
+				return job.ID, 0 // the controller was quicker: a draining node waits for nobody to ask
+			}
+		}
+		return 0, refusal.Code
 	}
 	if q.origin == "reassign" {
 		rg, _ := l.ledger.now().Range(l.r(0))
