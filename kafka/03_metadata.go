@@ -26,7 +26,8 @@ import (
 //     without a name, makes the whole request INVALID_REQUEST. v13's code for the whole answer is always 0.
 //   - Without security, all that can be done to the cluster or a topic is allowed, where a client asks what is.
 //   - A node that has not caught up with the metadata knows neither what is there nor what is not: it answers named topics
-//     with LEADER_NOT_AVAILABLE, and ends the connection of a client that asks for all.
+//     with LEADER_NOT_AVAILABLE. A client that asks for all waits up to Config.LeaderWait for it to catch up, and then its connection
+//     ends; some take a connection that ends so early for settings of theirs that are wrong.
 
 // errNotCaughtUp ends a connection: the client turns to another node.
 var errNotCaughtUp = errors.New("metadata asked of a node that has not caught up")
@@ -35,10 +36,13 @@ func runMetadata(c *call, kreq kmsg.Request) (kmsg.Response, error) {
 	req := kreq.(*kmsg.MetadataRequest)
 	resp := req.ResponseKind().(*kmsg.MetadataResponse)
 	all := req.Topics == nil || req.Version == 0 && len(req.Topics) == 0
-	if err := c.node.Ready(); err != nil {
-		if all {
-			return nil, fmt.Errorf("%w: %w", errNotCaughtUp, err)
+	switch err := c.node.Ready(); {
+	case err == nil:
+	case all:
+		if err := c.awaitReady(); err != nil {
+			return nil, err
 		}
+	default:
 		c.metadataRefused(req, resp, kerr.LeaderNotAvailable)
 		return resp, nil
 	}
@@ -197,6 +201,20 @@ func (c *call) prepareTopics(v *view, req *kmsg.MetadataRequest) *view {
 }
 
 const alivePause = 25 * time.Millisecond
+
+// awaitReady waits for this node to catch up with the metadata, up to Config.LeaderWait; errNotCaughtUp if it does not.
+func (c *call) awaitReady() error {
+	deadline := c.frame.at.Add(c.server.cfg.LeaderWait)
+	for {
+		err := c.node.Ready()
+		if err == nil {
+			return nil
+		}
+		if !time.Now().Before(deadline) || !c.frame.conn.pause(alivePause) {
+			return fmt.Errorf("%w: %w", errNotCaughtUp, err)
+		}
+	}
+}
 
 // leaderless lists the ranges of the request that lack a leader since a short time only.
 func (c *call) leaderless(v *view, req *kmsg.MetadataRequest) []vtop.Range {

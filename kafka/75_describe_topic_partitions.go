@@ -34,8 +34,12 @@ func runDescribeTopicPartitions(c *call, kreq kmsg.Request) (kmsg.Response, erro
 		}
 		return resp, nil
 	}
-	if err := c.node.Ready(); err != nil {
-		return refused(kerr.LeaderNotAvailable, fmt.Errorf("%w: %w", errNotCaughtUp, err))
+	if len(req.Topics) == 0 {
+		if err := c.awaitReady(); err != nil {
+			return nil, err
+		}
+	} else if err := c.node.Ready(); err != nil {
+		return refused(kerr.LeaderNotAvailable, err)
 	}
 	if err := checkCursor(req); err != nil {
 		return refused(kerr.InvalidRequest, err)

@@ -43,6 +43,7 @@ type fakeCluster struct {
 	onlyHeld  bool  // leases of new topics are granted, not started
 	down      map[vtop.NodeName]bool
 	notReady  bool
+	unready   int // times that a node is asked before it is ready
 
 	appends, fetches, watched atomic.Int64
 }

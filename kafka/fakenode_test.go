@@ -22,10 +22,12 @@ func (n *fakeNode) Self() vtop.NodeName { return n.name }
 func (n *fakeNode) Ready() error {
 	n.c.mu.Lock()
 	defer n.c.mu.Unlock()
-	if n.c.notReady {
-		return fmt.Errorf("%w: fake", vtop.ErrNotReady)
+	if n.c.unready > 0 {
+		n.c.unready--
+	} else if !n.c.notReady {
+		return nil
 	}
-	return nil
+	return fmt.Errorf("%w: fake", vtop.ErrNotReady)
 }
 
 func (n *fakeNode) Alive(name vtop.NodeName) bool {

@@ -192,6 +192,22 @@ func TestMetadata_NodeThatHasNotCaughtUp(t *testing.T) {
 	all := dial(t, c.nodes[0])
 	all.send(t, metadataRequest(9, false))
 	all.closed(t)
+	// Case: it catches up while the client waits.
+	late := kmsg.NewPtrDescribeTopicPartitionsRequest()
+	for _, req := range []kmsg.Request{metadataRequest(9, false), late} {
+		c.set(func(c *fakeCluster) { c.notReady, c.unready = false, 3 })
+		switch resp := dial(t, c.nodes[0]).ask(t, req).(type) {
+		case *kmsg.MetadataResponse:
+			if len(resp.Topics) != 1 {
+				t.Errorf("all topics of a node that caught up meanwhile: %+v", resp.Topics)
+			}
+		case *kmsg.DescribeTopicPartitionsResponse:
+			if len(resp.Topics) != 1 {
+				t.Errorf("all topics of a node that caught up meanwhile: %+v", resp.Topics)
+			}
+		}
+	}
+	c.set(func(c *fakeCluster) { c.notReady = true })
 	create := kmsg.NewPtrCreateTopicsRequest()
 	create.Version = 5
 	ct := kmsg.NewCreateTopicsRequestTopic()
