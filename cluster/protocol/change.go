@@ -79,11 +79,14 @@ func (l *Leading) Begin(c Change, logEnd vtop.Offset, applied Settlement) (expec
 // The caller has taken over, by Applied, this node's own applied state at the refused entry or later. Otherwise a
 // second copy of a change that was *taken* could close it: that copy is refused because the first one moved the
 // version, and the answer may arrive before the leader has applied either. A timeout is no refusal: the proposal may
-// still be taken, so the book stays joint.
-func (l *Leading) Refused(version uint64) {
-	if version == l.version {
-		l.voters.Next, l.change = nil, Change{}
+// still be taken, so the book stays joint. What only the set that never came about held back is committed now: it reports whether
+// the high watermark moved.
+func (l *Leading) Refused(version uint64) bool {
+	if version != l.version {
+		return false
 	}
+	l.voters.Next, l.change = nil, Change{}
+	return l.advance()
 }
 
 // Applied takes over what the applied state says. A higher version closes the change in flight: it was taken, since

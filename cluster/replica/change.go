@@ -106,12 +106,20 @@ func (e *Engine) driveChange(ld *leadership, c *voterChange) {
 			break
 		}
 	}
-	ld.mu.Lock()
-	defer ld.mu.Unlock()
-	ld.change = nil
-	if c.err == nil {
-		ld.book.Refused(c.cmd.Config) // does nothing if it was taken: then the version is higher
+	ld.endChange(c)
+}
+
+// endChange takes the change out of the book, and answers what only the refused set held back.
+func (l *leadership) endChange(c *voterChange) {
+	var ready []waiter
+	l.mu.Lock()
+	l.change = nil
+	moved := c.err == nil && l.book.Refused(c.cmd.Config) && l.ended == nil // does nothing if it was taken: then the version is higher
+	if moved {
+		ready = l.raiseLocked(nil)
 	}
+	l.mu.Unlock()
+	l.answer(ready, moved)
 }
 
 // changeRefusal looks whether an earlier copy of a refused command was taken.

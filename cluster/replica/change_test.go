@@ -99,6 +99,52 @@ func TestChangeReplicas_UnknownFateStaysJoint(t *testing.T) {
 	c.await("the change to be taken", func() bool { return len(c.rangeOf(r).Voters()) == 2 })
 }
 
+// What only the set of a refused change held back is committed when it is refused, not with the next acknowledgement: on an idle range
+// there may be none.
+func TestChangeReplicas_RefusedHoldsNothingBack(t *testing.T) {
+	c := newCluster(t, 3, 1)
+	r := c.r(0)
+	c.lead("a", r)
+	a := c.nodes["a"]
+	a.mustProduce(r, "x")
+	c.awaitSame("a", r)
+	c.await("the epoch to settle", func() bool { c.duties("a"); return c.rangeOf(r).Settled() })
+	refused := make(chan struct{})
+	c.refuse(func(cmd fsm.Command) error {
+		if cmd, ok := cmd.(*fsm.ChangeReplicas); ok {
+			cmd.ReplicaID = 99 // nobody: the state machine refuses it when it is asked again
+			select {
+			case <-refused:
+			default:
+				return fmt.Errorf("%w: the metadata does not answer", vtop.ErrTimeout)
+			}
+		}
+		return nil
+	})
+	victim, _ := c.rangeOf(r).VoterOn("c")
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
+	defer cancel()
+	if _, err := a.engine.ChangeReplicas(ctx, r, fsm.RemoveVoter, "", victim.ID); !errors.Is(err, vtop.ErrTimeout) {
+		t.Fatalf("unknown fate: %v", err)
+	}
+	c.stallFollower("a", "b") // and it stays so: a and c are a majority of what is there, not of {a, b}
+	waiting := a.send(r, -1, plain("y"))
+	c.await("a to count c's acknowledgement", func() bool {
+		id, _ := c.rangeOf(r).VoterOn("c")
+		ld := a.engine.slotOf(r, false).leading.Load()
+		ld.mu.Lock()
+		defer ld.mu.Unlock()
+		return ld.book.Marks().Of(id.ID) == 2 && a.store.Get(r).Durable() == 2
+	})
+	close(refused)
+	if res := c.answer(waiting); res.Err != nil {
+		t.Fatal(res.Err)
+	}
+	if n := len(c.rangeOf(r).Voters()); n != 3 {
+		t.Fatalf("%d voters after a refusal", n)
+	}
+}
+
 func (c *cluster) refuse(fn func(fsm.Command) error) {
 	c.ledger.mu.Lock()
 	defer c.ledger.mu.Unlock()

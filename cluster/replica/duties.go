@@ -157,6 +157,8 @@ func (e *Engine) housekeep(ctx context.Context) {
 		if !ok || log == nil || log.Err() != nil {
 			continue
 		}
+		// Again: the last record of a segment may have come after word of it, and nothing behind it.
+		e.closeCatalogued(st, s.r, log)
 		e.publish(st, s, log)
 		if ld := s.leading.Load(); ld != nil {
 			e.lead(ctx, st, rg, ld)

@@ -346,6 +346,31 @@ func TestSealTail_ClosedAndNeverCommittedIsCut(t *testing.T) {
 	}
 }
 
+// A follower that heard of a segment before it had its last record closes its own copy when it has it, though no record follows (I9): what
+// is idle is scrubbed on every replica and sent from any.
+func TestSealTail_FollowerThatHeardOfItTooEarly(t *testing.T) {
+	c := newCluster(t, 3, 1)
+	r := c.r(0)
+	c.lead("a", r)
+	a, b := c.nodes["a"], c.nodes["b"]
+	a.mustProduce(r, "first")
+	c.awaitSame("a", r)
+	resume := c.stallFollower("a", "b")
+	a.mustProduce(r, "last")
+	if _, err := c.sealAt(waiting(t), "c", "a", c.sealRequest(r)); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.machine.WaitApplied(waiting(t), c.state().Index()); err != nil {
+		t.Fatal(err)
+	}
+	if end := b.store.Get(r).End(); end != 1 {
+		t.Fatalf("b has %d records though nobody sends it any", end)
+	}
+	resume()
+	c.awaitSame("a", r)
+	c.await("b to have sealed it", func() bool { _ = b.engine.Duties(waiting(t)); return sealedBelow(b.store.Get(r), 2) })
+}
+
 // A lost answer is asked for again: nothing is sealed twice, the end is the same (G6).
 func TestSealTail_LostAnswer(t *testing.T) {
 	c := newCluster(t, 3, 1)
