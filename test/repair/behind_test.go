@@ -101,3 +101,70 @@ func TestBehind_AGibibyteWithBoundedMemory(t *testing.T) {
 	}
 	c.VerifyLedger("ledger", acks)
 }
+
+const (
+	// rangesBehind are behind at once, by bytesBehind in all.
+	rangesBehind = 2000
+	bytesBehind  = 384 << 20
+	// rangesLimit is what a follower may use while it catches up with all of them: what its ranges take by themselves, 64 MiB that
+	// are admitted and not yet synced over all logs, 16 MiB on their way from each of two leaders, and what is garbage of that.
+	rangesLimit = 256 << 20
+)
+
+// E14: a follower misses something of each of thousands of ranges and catches up with all of them at once, from two leaders that are
+// faster than its disk. What it has in memory is bounded for the node and for a connection, not for a range, and is less than what it missed.
+func TestBehind_ThousandsOfRangesWithBoundedMemory(t *testing.T) {
+	c := harness.Start(t, harness.Options{Nodes: 3, Flags: []string{"--log-level", "info"}})
+	createTopic(t, c, "first", 1, 3) // all nodes are known
+	if _, errOut, code := c.Nodes[0].Ctl("topic", "create", "ledger", "--ranges", fmt.Sprint(rangesBehind), "--replicas", "3"); code != 0 {
+		t.Fatalf("topic create: exit %d: %s", code, errOut)
+	}
+	c.WaitCaughtUp("ledger", 120*time.Second)
+	late := c.Nodes[2]
+	empty := late.RSS()
+	late.Kill()
+	acks := fill(t, c, rangesBehind, bytesBehind, 32<<10, 1)
+	began := time.Now()
+	late.Start()
+	late.Inject("trace=fdatasync,syncfs", "inject=fdatasync,syncfs:delay_enter=700ms")
+	late.WaitReady()
+	ends := map[int32]int64{}
+	c.Eventually(240*time.Second, "all ranges caught up", func() error {
+		leases, err := c.Leases("ledger")
+		if err != nil {
+			return err
+		}
+		for _, l := range leases {
+			ends[l.Range] = l.LogEnd
+		}
+		return caughtUp(leases, late.Name)
+	})
+	peak := late.PeakRSS()
+	t.Logf("caught up by %d MiB in %d ranges in %s; peak resident memory %d MiB, with the empty ranges %d MiB",
+		bytesBehind/mib, rangesBehind, time.Since(began).Round(time.Millisecond), peak/mib, empty/mib)
+	if peak > rangesLimit {
+		t.Errorf("%s needed %d MiB", late.Name, peak/mib)
+	}
+	behind := map[int32]bool{}
+	for _, a := range acks {
+		behind[a.Range] = true
+		if a.Offset >= ends[a.Range] {
+			t.Fatalf("range %d: offset %d was acknowledged, %s ends at %d", a.Range, a.Offset, late.Name, ends[a.Range])
+		}
+	}
+	if len(behind) < rangesBehind*9/10 {
+		t.Errorf("only %d ranges were behind", len(behind))
+	}
+}
+
+// caughtUp says which replica of a node is behind.
+func caughtUp(leases []harness.Lease, node string) error {
+	for _, l := range leases {
+		for _, r := range l.Replicas {
+			if r.Node == node && (r.LogEnd != l.LogEnd || r.Lag != 0) {
+				return fmt.Errorf("%s/%d: replica %+v, log end %d", l.Topic, l.Range, r, l.LogEnd)
+			}
+		}
+	}
+	return nil
+}
