@@ -54,6 +54,8 @@ type Config struct {
 	PinIdle time.Duration
 	// OnDiskStall ends the process.
 	OnDiskStall func(stalled time.Duration)
+	// OnFault ends the process at a committed command that this build cannot read or understand; the node panics without it.
+	OnFault func(*fsm.Fault)
 
 	// DefaultReplicas of a topic that asks for none; fewer where there are fewer nodes.
 	DefaultReplicas int16

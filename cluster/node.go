@@ -81,7 +81,7 @@ func Start(cfg Config) (_ *Node, err error) {
 			err = errors.Join(err, n.closeParts(context.Background()))
 		}
 	}()
-	n.machine = fsm.New(fsm.Options{Clock: monotonic, Log: cfg.Log})
+	n.machine = fsm.New(fsm.Options{Clock: monotonic, OnFault: cfg.OnFault, Log: cfg.Log})
 	if err := n.openStore(); err != nil {
 		return nil, err
 	}

@@ -145,7 +145,7 @@ func (w *recordWriter) record(kind byte, m proto.Message) {
 }
 
 // Load reads what Save wrote, and believes nothing of it: lengths, counts, checksum, references and invariants are
-// checked. The error says what is wrong; a state of a build with a higher feature level is refused by name.
+// checked. The error says what is wrong; a whole state of a higher feature level is refused with a *Fault.
 func Load(r io.Reader) (*State, error) {
 	in := &recordReader{crc: newCRC()}
 	in.src = bufio.NewReaderSize(r, 64<<10)
@@ -162,6 +162,12 @@ func Load(r io.Reader) (*State, error) {
 	l := &loader{s: NewState()}
 	for in.next() {
 		if err := l.load(in.kind, in.body); err != nil {
+			var newer *Fault
+			for errors.As(err, &newer) && in.next() {
+			} // what is damaged is no state of a newer build, whatever it says
+			if newer != nil && in.err != nil {
+				err = in.err
+			}
 			return nil, fmt.Errorf("load state: record %d: %w", in.n, err)
 		}
 	}

@@ -14,9 +14,10 @@ import (
 // Machine is one node's state machine: it applies what Raft committed, publishes the State, and keeps the
 // LeaseView. It implements raft.FSM and raft.BatchingFSM (fsm.go, snapshot.go).
 type Machine struct {
-	log    hclog.Logger
-	leases *LeaseView
-	state  atomic.Pointer[State]
+	log     hclog.Logger
+	onFault func(*Fault)
+	leases  *LeaseView
+	state   atomic.Pointer[State]
 	// moments are asked for by StateAt.
 	moments moments
 
@@ -31,6 +32,8 @@ type Options struct {
 	// Clock is monotonic, for the lease deadline; nil takes the time since New (which does not count the time that the
 	// machine sleeps).
 	Clock func() time.Duration
+	// OnFault ends the process. It is called on the apply goroutine; the machine panics if it is nil or returns.
+	OnFault func(*Fault)
 	// Log may be nil.
 	Log hclog.Logger
 }
@@ -61,7 +64,7 @@ func New(opt Options) *Machine {
 	if opt.Log == nil {
 		opt.Log = hclog.NewNullLogger()
 	}
-	m := &Machine{log: opt.Log.Named("fsm"), leases: NewLeaseView(opt.Clock), moved: make(chan struct{})}
+	m := &Machine{log: opt.Log.Named("fsm"), onFault: opt.OnFault, leases: NewLeaseView(opt.Clock), moved: make(chan struct{})}
 	m.state.Store(NewState())
 	m.moments.lowest.Store(noMoment)
 	return m

@@ -112,7 +112,8 @@ func TestMachine_ApplyBatch(t *testing.T) {
 // A committed entry that cannot be read stops the node, and nothing of its batch is seen.
 func TestMachine_StopsAtWhatItCannotRead(t *testing.T) {
 	for name, bad := range map[string][]byte{"unknown op": {1, 0, 200}, "garbage": {1, 0, 5, 0xff}, "empty": nil} {
-		m := New(Options{})
+		var told *Fault
+		m := New(Options{OnFault: func(f *Fault) { told = f }})
 		func() {
 			defer func() {
 				fault, ok := recover().(*Fault)
@@ -123,8 +124,38 @@ func TestMachine_StopsAtWhatItCannotRead(t *testing.T) {
 			applyRaw(m, 0, [][]byte{encode(t, &BootstrapCluster{ID: uuid(1), Level: 1}), bad})
 			t.Errorf("%s: went on", name)
 		}()
+		if told == nil || told.Index != 2 {
+			t.Errorf("%s: nobody was told to end the process: %v", name, told)
+		}
 		if m.Applied() != 0 {
 			t.Errorf("%s: part of the batch is visible", name)
+		}
+	}
+}
+
+// M8: a whole snapshot of a newer level ends the process as an entry of the log does; a damaged one that only says so is one that
+// cannot be read, and another may be.
+func TestMachine_StopsAtASnapshotOfANewerLevel(t *testing.T) {
+	w := newWorld(t)
+	w.s.cluster.Level = LevelMax + 1
+	var saved bytes.Buffer
+	if err := w.s.Save(&saved); err != nil {
+		t.Fatal(err)
+	}
+	for at := range saved.Len() + 1 {
+		b := bytes.Clone(saved.Bytes())
+		whole := at == len(b)
+		if !whole {
+			b[at] ^= 1
+		}
+		var told *Fault
+		m := New(Options{OnFault: func(f *Fault) { told = f }})
+		err := m.Restore(io.NopCloser(bytes.NewReader(b)))
+		if err == nil || m.Applied() != 0 || (told != nil) != whole {
+			t.Fatalf("bit of byte %d of %d: %v, told %v, applied %d", at, len(b), err, told, m.Applied())
+		}
+		if whole && (told.Index != w.s.Index() || !strings.Contains(told.Error(), "feature level 2")) {
+			t.Errorf("told %v", told)
 		}
 	}
 }

@@ -1,6 +1,8 @@
 package fsm
 
 import (
+	"fmt"
+
 	"github.com/vtop-log/vtop"
 	"github.com/vtop-log/vtop/fsm/fsmpb"
 )
@@ -24,7 +26,7 @@ func (r *reader) cluster(s *State, p *fsmpb.ClusterRecord) {
 	s.lastBroker, s.lastReplica = vtop.BrokerID(p.GetLastBroker()), vtop.ReplicaID(p.GetLastReplica())
 	s.nextProducerID, s.firstEpoch = p.GetNextProducerId(), vtop.Epoch(p.GetFirstEpoch())
 	if s.cluster.Level > LevelMax {
-		r.fail("feature level %d, this build understands up to %d: run a newer one", s.cluster.Level, LevelMax)
+		r.err = &Fault{Index: s.index, Err: fmt.Errorf("feature level %d, this build understands up to %d", s.cluster.Level, LevelMax)}
 	}
 }
 

@@ -1,6 +1,7 @@
 package fsm
 
 import (
+	"errors"
 	"fmt"
 	"io"
 
@@ -30,13 +31,17 @@ func (s snapshot) Persist(sink raft.SnapshotSink) error {
 func (snapshot) Release() {}
 
 // Restore implements raft.FSM: it fills a new state and then swaps it in, so that a snapshot that cannot be read
-// changes nothing.
+// changes nothing. One that is whole and of a level that this build does not understand ends the process (Options.OnFault).
 func (m *Machine) Restore(source io.ReadCloser) error {
 	s, err := Load(source)
 	if cl := source.Close(); err == nil && cl != nil {
 		err = cl
 	}
 	if err != nil {
+		var fault *Fault
+		if errors.As(err, &fault) {
+			m.stopAt(fault) // Raft would try an older snapshot, and then say that there is none
+		}
 		return fmt.Errorf("restore snapshot: %w", err)
 	}
 	m.Replace(s)

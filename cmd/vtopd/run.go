@@ -197,6 +197,7 @@ func (d *daemon) nodeConfig() cluster.Config {
 		HealAfter: time.Duration(c.HealAfter), DiskStallLimit: time.Duration(c.DiskStallLimit), DiskReserve: uint64(c.DiskReserve),
 		TransferAllow: nodeNames(c.TransferAllow), RepairRate: int64(c.RepairRate), ScrubRate: int64(c.ScrubRate), PinIdle: time.Duration(c.PinIdle),
 		OnDiskStall:     d.endHung,
+		OnFault:         endAtFault,
 		DefaultReplicas: c.DefaultReplicas, DefaultRanges: c.DefaultRanges, OffsetRetention: time.Duration(c.OffsetsRetention),
 		Log: d.log,
 	}
@@ -219,6 +220,12 @@ func (d *daemon) endHung(time.Duration) {
 	go func() { _ = d.admin.Close(now) }()
 	time.Sleep(300 * time.Millisecond) // what is not cut by then is left to the kernel
 	os.Exit(exitDiskStall)
+}
+
+// endAtFault ends a process whose build does not understand what the cluster has committed.
+func endAtFault(fault *fsm.Fault) {
+	fmt.Fprintln(os.Stderr, "vtopd:", fault)
+	os.Exit(exitUsage)
 }
 
 func (d *daemon) openKafka() error {
