@@ -70,9 +70,9 @@ var keys = []Key{
 	{Name: RetentionMs, Type: TypeLong, Default: "604800000", min: 0, max: maxLong, infinite: true,
 		Doc: "Milliseconds a segment is kept after it was sealed, whatever times its records have; -1 for no limit."},
 	{Name: SegmentBytes, Type: TypeInt, Default: "1073741824", min: 1 << 20, max: 1<<31 - 1,
-		Doc: "Size, in bytes, at which a segment is closed."},
+		Doc: "Size, in bytes, at which a segment is closed; retention.bytes, if that is less (but 1 MiB at least)."},
 	{Name: SegmentMs, Type: TypeLong, Default: "604800000", min: 1, max: maxLong,
-		Doc: "Milliseconds after its first append at which a segment is closed."},
+		Doc: "Milliseconds after its first append at which a segment is closed; retention.ms, if that is less (but ten seconds at least)."},
 }
 
 // Keys returns all known keys, sorted by name. The caller must not change them.
@@ -169,6 +169,30 @@ func Parse(config map[string]string) Config {
 		MaxMessageBytes:   int(number(config, MaxMessageBytes)),
 		MinInsyncReplicas: int(number(config, MinInsyncReplicas)),
 	}
+}
+
+// Bounds below which retention has no segment closed; segment.bytes and segment.ms themselves can be less.
+const (
+	leastRollBytes = 1 << 20
+	leastRollAge   = 10 * time.Second
+)
+
+// RollBytes is the size at which a segment is closed: segment.bytes, or retention.bytes if that is less. Only whole segments can go, so that a larger one would keep
+// many times what was asked for: a range holds less than twice retention.bytes and one batch.
+func (c Config) RollBytes() int64 {
+	if c.RetentionBytes < 0 {
+		return c.SegmentBytes
+	}
+	return min(c.SegmentBytes, max(c.RetentionBytes, leastRollBytes))
+}
+
+// RollAge is the time after its first append at which a segment is closed: segment.ms, or retention.ms if that is less. So a record is gone
+// after twice retention.ms, also where little is written.
+func (c Config) RollAge() time.Duration {
+	if c.RetentionTime < 0 {
+		return c.SegmentAge
+	}
+	return min(c.SegmentAge, max(c.RetentionTime, leastRollAge))
 }
 
 // BatchLimit is Parse(config).MaxMessageBytes without the rest: it is asked for every batch.

@@ -93,3 +93,25 @@ func FuzzValidate(f *testing.F) {
 		}
 	})
 }
+
+// F6: a segment is closed before retention would have to keep many times what was asked for because of it.
+func TestRoll_FollowsRetention(t *testing.T) {
+	const mib, day = 1 << 20, 24 * time.Hour
+	for _, c := range []struct {
+		config map[string]string
+		bytes  int64
+		age    time.Duration
+	}{
+		{nil, 1024 * mib, 7 * day},
+		{map[string]string{RetentionBytes: "-1", RetentionMs: "-1"}, 1024 * mib, 7 * day},
+		{map[string]string{RetentionBytes: "10485760", RetentionMs: "3600000"}, 10 * mib, time.Hour},
+		{map[string]string{RetentionBytes: "10485760", SegmentBytes: "2097152", RetentionMs: "3600000", SegmentMs: "60000"}, 2 * mib, time.Minute},
+		{map[string]string{RetentionBytes: "0", RetentionMs: "0"}, mib, 10 * time.Second},
+		{map[string]string{RetentionMs: "1000", SegmentMs: "100"}, 1024 * mib, 100 * time.Millisecond},
+	} {
+		got := Parse(c.config)
+		if got.RollBytes() != c.bytes || got.RollAge() != c.age {
+			t.Errorf("%v: closed at %d bytes and %s, want %d and %s", c.config, got.RollBytes(), got.RollAge(), c.bytes, c.age)
+		}
+	}
+}

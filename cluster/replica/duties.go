@@ -186,8 +186,12 @@ func (e *Engine) lead(ctx context.Context, st *fsm.State, rg *fsm.Range, ld *lea
 		return
 	}
 	cfg := topicconfig.Parse(topic.Config)
-	ld.log.SetSegmentBytes(cfg.SegmentBytes)
-	if rolled, err := ld.log.Roll(ld.epoch, time.Now(), cfg.SegmentAge); err != nil {
+	ld.log.SetSegmentBytes(cfg.RollBytes())
+	age := cfg.RollAge()
+	if tailBytes(ld.log) >= cfg.RollBytes() {
+		age = 0 // it was set lower since, and nobody appends
+	}
+	if rolled, err := ld.log.Roll(ld.epoch, time.Now(), age); err != nil {
 		e.log.Debug("roll", "range", e.name(ld.r), "error", err)
 	} else if rolled {
 		ld.kick()
@@ -270,6 +274,16 @@ func (e *Engine) duty(ctx context.Context, ld *leadership, cmd fsm.Command) bool
 		e.log.Debug("duty", "command", cmd.Op(), "range", e.name(ld.r), "error", err)
 	}
 	return err == nil
+}
+
+// tailBytes is the size of what is not closed yet.
+func tailBytes(log *storage.Log) (size int64) {
+	for _, s := range log.Segments() {
+		if s.State == storage.SegmentTail {
+			size = s.Bytes
+		}
+	}
+	return size
 }
 
 // bytesAbove is the size of the segments that hold anything at or above the log start. What is below it and not yet

@@ -141,6 +141,41 @@ func TestDuties_RetentionByBytesKeepsAtLeastWhatIsConfigured(t *testing.T) {
 	}
 }
 
+// F6: with segments of the default size, 1 GiB, a topic that keeps 1 MiB is closed by that: nothing could go else. So is what was written before the setting, though nothing comes after it.
+func TestDuties_SmallRetentionClosesLargeSegments(t *testing.T) {
+	const kept = 1 << 20
+	c := newCluster(t, 3, 1)
+	bounded := map[string]string{topicconfig.RetentionBytes: fmt.Sprint(kept)}
+	c.topic = c.createTopic("many", 4, bounded, c.names...)
+	value := strings.Repeat("v", 64<<10)
+	for i := range 4 {
+		r := c.r(i)
+		c.lead("a", r)
+		for range 60 {
+			c.nodes["a"].mustProduce(r, value)
+		}
+		for _, name := range c.names {
+			log := c.nodes[name].store.Get(r)
+			c.await(string(name)+" to keep little", func() bool { c.duties("a"); return log.Info().Bytes < 2*kept+65<<10 })
+			if left := log.Info().Bytes; left < kept {
+				t.Fatalf("%d bytes are left on %s", left, name)
+			}
+		}
+	}
+	c.topic = c.createTopic("idle", 1, nil, c.names...)
+	r := c.r(0)
+	c.lead("a", r)
+	for range 60 {
+		c.nodes["a"].mustProduce(r, value)
+	}
+	c.duties("a")
+	if n := len(c.nodes["a"].store.Get(r).Segments()); n != 1 {
+		t.Fatalf("%d segments of a topic that keeps all", n)
+	}
+	c.mustPropose(&fsm.AlterTopicConfig{Topic: c.topic, Set: bounded})
+	c.catalogued("a", r, 1)
+}
+
 // A follower that was away while retention passed it begins anew at the log start, with the producer state (D3, B8).
 func TestDuties_FollowerBelowTheLogStartIsReset(t *testing.T) {
 	c := newCluster(t, 3, 1)

@@ -138,7 +138,7 @@ func (e *Engine) openSlow(s *slot, st *fsm.State, rg *fsm.Range, mine fsm.Replic
 	}
 	s.mu.Unlock()
 	if t, ok := st.Topic(s.r.Topic); ok {
-		found.SetSegmentBytes(topicconfig.Parse(t.Config).SegmentBytes)
+		found.SetSegmentBytes(topicconfig.Parse(t.Config).RollBytes())
 	}
 	if mine.Role == fsm.Voter && found.Err() == nil {
 		if err := found.Verify(rg.Floor); err != nil && !errors.Is(err, vtop.ErrReplicaLost) && !errors.Is(err, vtop.ErrDamaged) {
