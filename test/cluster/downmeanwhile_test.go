@@ -93,10 +93,14 @@ func writeIDs(t *testing.T, c *harness.Cluster, topic string, first uint64, n in
 	return acks
 }
 
-// dirsOf counts the range directories of a node whose name has the topic's id; all if it is empty.
+// dirsOf counts the range directories of a node whose name has the topic's id, those set aside too; all in use if it is empty.
 func dirsOf(t *testing.T, n *harness.Node, topicID string) (count int) {
 	t.Helper()
-	dirs, err := filepath.Glob(filepath.Join(n.Dir, "store", "ranges", "*"))
+	place := "ranges"
+	if topicID != "" {
+		place = "*"
+	}
+	dirs, err := filepath.Glob(filepath.Join(n.Dir, "store", place, "*"))
 	if err != nil {
 		t.Fatal(err)
 	}
