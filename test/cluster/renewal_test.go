@@ -41,7 +41,8 @@ func TestTLS_CertificatesEndWhileTheClusterRuns(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	first, second, late := c.Nodes[0], c.Nodes[1], c.Nodes[2]
+	second := c.RaftLeader() // and not late, whom a node that starts has to reach to be registered
+	first, late := c.Nodes[(second.Index+1)%3], c.Nodes[(second.Index+2)%3]
 	for _, n := range c.Nodes {
 		c.Eventually(30*time.Second, "the end of "+n.Name+"'s certificate in status", func() error {
 			if time.Until(ends[n]) < 10*time.Second { // none yet, or the machine stood still
