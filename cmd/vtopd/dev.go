@@ -25,6 +25,7 @@ const (
 	devRestartPause = 2 * time.Second
 	devStopLimit    = 12 * time.Second
 	devReadyLimit   = 60 * time.Second
+	devMost         = 9
 )
 
 // devNode is one child of vtopd dev.
@@ -47,7 +48,7 @@ func devCommand() *cobra.Command {
 after two seconds, so that kill -9 and vtopctl drill are fair experiments. The first node has the default ports, so that
 kcat -b 127.0.0.1:9092 and a bare vtopctl reach it. Ctrl-C stops all of them in an orderly way; the data stays
 in the data directory, and the next vtopd dev goes on with it.`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return runDev(cmd.Context(), cmd.OutOrStdout(), dataDir, nodes)
 		},
@@ -58,12 +59,18 @@ in the data directory, and the next vtopd dev goes on with it.`,
 }
 
 func devNodes(dataDir string, count int) ([]*devNode, error) {
-	if count < 1 || count > 9 {
-		return nil, fmt.Errorf("--nodes %d: want 1 to 9", count)
+	if count < 1 || count > devMost {
+		return nil, fmt.Errorf("%w: --nodes %d: want 1 to %d", errUsage, count, devMost)
 	}
 	abs, err := filepath.Abs(dataDir)
 	if err != nil {
 		return nil, err
+	}
+	// Fewer nodes than the cluster was born with may be no majority: they would wait for the others without a word.
+	for born := devMost; born > count; born-- {
+		if _, err := os.Stat(filepath.Join(abs, "n"+strconv.Itoa(born), "store")); err == nil {
+			return nil, fmt.Errorf("%w: --nodes %d, and %s has the data of %d nodes: say --nodes %d, or give another --data-dir", errUsage, count, dataDir, born, born)
+		}
 	}
 	nodes := make([]*devNode, count)
 	for i := range nodes {
@@ -143,7 +150,8 @@ func (n *devNode) args(nodes []*devNode) []string {
 	}
 }
 
-// supervise runs the node until ctx ends, starting it again whenever it dies. A usage error is final.
+// supervise runs the node until ctx ends, starting it again whenever it dies. A usage error is final, and so is a
+// first start that begins no process: what the machine does not allow now it will not allow two seconds later.
 func (n *devNode) supervise(ctx context.Context, out io.Writer, exe string, nodes []*devNode) error {
 	for first := true; ; first = false {
 		err := n.runOnce(ctx, exe, n.args(nodes), func(pid int) {
@@ -157,6 +165,9 @@ func (n *devNode) supervise(ctx context.Context, out io.Writer, exe string, node
 		var exit *exec.ExitError
 		if errors.As(err, &exit) && exit.ExitCode() == exitUsage {
 			return fmt.Errorf("node %s refused its settings; see %s", n.name, n.logPath())
+		}
+		if err != nil && exit == nil && n.currentPID() == 0 {
+			return fmt.Errorf("node %s cannot be started: %w", n.name, err)
 		}
 		fmt.Fprintf(out, "node %s (pid %d) ended: %s; starting it again in %s\n", n.name, n.currentPID(), endText(err), devRestartPause)
 		select {

@@ -31,6 +31,14 @@ func main() {
 	}
 }
 
+// noArgs refuses words that are no flags, as wrong settings.
+func noArgs(cmd *cobra.Command, args []string) error {
+	if err := cobra.NoArgs(cmd, args); err != nil {
+		return fmt.Errorf("%w: %w", errUsage, err)
+	}
+	return nil
+}
+
 func rootCommand() *cobra.Command {
 	c := defaults()
 	cmd := &cobra.Command{
@@ -44,7 +52,7 @@ Settings come from flags, then the environment (VTOP_NODE_ID ...), then the file
 SIGTERM hands the leases over and ends the process within ten seconds; nothing is lost.
 
 Exit codes: 0 stopped as asked, 1 failed, 2 wrong settings, 5 the disk hung past --disk-stall-limit.`,
-		Args:          cobra.NoArgs,
+		Args:          noArgs,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
