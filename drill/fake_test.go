@@ -129,9 +129,12 @@ func (f *fakeAdmin) DeleteTopic(_ context.Context, name string) error {
 	return nil
 }
 
-func (f *fakeAdmin) Leases(context.Context, string) ([]adminapi.Lease, error) {
+func (f *fakeAdmin) Leases(_ context.Context, topic string) ([]adminapi.Lease, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if _, ok := f.topics[topic]; topic != "" && !ok {
+		return nil, adminapi.Errorf(adminapi.CodeNotFound, "there is no topic %q", topic)
+	}
 	var out []adminapi.Lease
 	for n := range f.epochs {
 		l := adminapi.Lease{Range: int32(n), Holder: f.holders[n], Epoch: f.epochs[n], State: "serving"}

@@ -69,9 +69,9 @@ func (r *runner) prepareTopic(ctx context.Context, nodes int) error {
 		if r.cfg.Replicas == 0 {
 			r.cfg.Replicas = max(most, 1)
 		}
-		if r.cfg.Replicas < want || r.cfg.Kind == "repair" && r.cfg.Replicas >= nodes {
+		if r.cfg.Replicas < want || r.cfg.Replicas > nodes || r.cfg.Kind == "repair" && r.cfg.Replicas >= nodes {
 			return adminapi.Errorf(adminapi.CodeConflict, "drill %s does not work with %d replicas on %d nodes", r.cfg.Kind, r.cfg.Replicas, nodes).
-				WithHint("leader-transfer and repair want 2 replicas or more, wipe-replica 3, repair a node more than there are replicas")
+				WithHint("a range has at most one replica on a node; leader-transfer and repair want 2 replicas or more, wipe-replica 3, repair a node more than there are replicas")
 		}
 		r.topic = "vtop-drill-" + r.cfg.Kind + "-" + time.Now().UTC().Format("20060102-150405.000")
 		t, err := r.admin.CreateTopic(ctx, adminapi.CreateTopic{Name: r.topic, Ranges: r.cfg.Ranges, Replicas: r.cfg.Replicas})
@@ -82,6 +82,11 @@ func (r *runner) prepareTopic(ctx context.Context, nodes int) error {
 		r.tell("topic %s: %d ranges, %d replicas", t.Name, t.Ranges, t.Replicas)
 	}
 	r.report.Topic = r.topic
+	if !r.report.OwnTopic {
+		if err := r.topicExists(ctx); err != nil {
+			return err
+		}
+	}
 	err := r.await(ctx, r.cfg.Patience, r.whole)
 	if err == nil {
 		var leases []adminapi.Lease
@@ -95,4 +100,14 @@ func (r *runner) prepareTopic(ctx context.Context, nodes int) error {
 		err = adminapi.Errorf(adminapi.CodeConflict, "topic %s is not whole, so no drill begins: %v", r.topic, err).WithHint("vtopctl status says what is missing")
 	}
 	return errors.Join(err, r.leave(ctx, false))
+}
+
+// topicExists refuses a topic of the operator's that is not there: waiting does not bring it.
+func (r *runner) topicExists(ctx context.Context) error {
+	_, err := r.admin.Leases(ctx, r.topic)
+	var told *adminapi.Error
+	if errors.As(err, &told) && told.Code == adminapi.CodeNotFound {
+		return adminapi.Errorf(adminapi.CodeConflict, "%s, so no drill begins", told.Message).WithHint("vtopctl topic list shows the topics")
+	}
+	return nil
 }

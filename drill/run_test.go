@@ -85,6 +85,27 @@ func TestRun_RefusedWhereNoNodeAllowsIt(t *testing.T) {
 	}
 }
 
+// What waiting does not bring is refused at once: a topic that is not there, nodes that are not there.
+func TestRun_RefusedWhatCannotCome(t *testing.T) {
+	for name, ask := range map[string]func(*Config){
+		"no topic":      func(c *Config) { c.Topic = "nope" },
+		"too few nodes": func(c *Config) { c.Replicas = len(fakeNames) + 1 },
+	} {
+		f := newFake(t)
+		cfg := f.config("leader-transfer")
+		cfg.Patience = 2 * time.Second
+		ask(&cfg)
+		_, err := Run(context.Background(), cfg, f)
+		var refusal *adminapi.Error
+		if !errors.As(err, &refusal) || refusal.Code != adminapi.CodeConflict || refusal.Hint == "" {
+			t.Errorf("%s: got %v, want a refusal with a hint", name, err)
+		}
+		if f.count("create") > 0 {
+			t.Errorf("%s: a topic was made for a drill that was refused", name)
+		}
+	}
+}
+
 func TestRun_NeverStrikesWhatIsNotSafe(t *testing.T) {
 	f, r := drilled(t, "leader-kill", func(f *fakeAdmin, cfg *Config) {
 		f.unsafe = true
