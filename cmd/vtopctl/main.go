@@ -131,6 +131,7 @@ Exit codes: 0 done, 1 failed, 2 wrong usage or no answer, 3 refused or damaged.`
 func refuseStrays(cmd *cobra.Command) {
 	for _, sub := range cmd.Commands() {
 		refuseStrays(sub)
+		nameWanted(sub)
 		if sub.Runnable() || !sub.HasSubCommands() {
 			continue
 		}
@@ -144,6 +145,25 @@ func refuseStrays(cmd *cobra.Command) {
 			}
 			return usagef("%s", text)
 		}
+	}
+}
+
+// nameWanted has a command that is given too few or too many words say what it wants, by its own usage line and example.
+func nameWanted(cmd *cobra.Command) {
+	check := cmd.Args
+	if check == nil {
+		return
+	}
+	cmd.Args = func(c *cobra.Command, args []string) error {
+		err := check(c, args)
+		if err == nil {
+			return nil
+		}
+		example, _, _ := strings.Cut(strings.TrimSpace(c.Example), "\n")
+		if example == "" {
+			example = c.CommandPath() + " --help"
+		}
+		return usagef("%w: want %s; try: %s", err, c.UseLine(), example)
 	}
 }
 
