@@ -129,7 +129,7 @@ func (c *config) validate() error {
 		{"kafka", c.KafkaAddr, c.KafkaAdvertise}, {"peer", c.PeerAddr, c.PeerAdvertise},
 		{"gossip", c.GossipAddr, c.GossipAdvertise}, {"admin", c.AdminAddr, c.AdminAdvertise},
 	} {
-		if err := checkAddress(a.bind, a.advertise); err != nil {
+		if err := checkAddress(a.flag, a.bind, a.advertise); err != nil {
 			refuse("--%s-addr %q: %w", a.flag, a.bind, err)
 		}
 	}
@@ -198,7 +198,7 @@ func (c *config) checkLeaseTimes() (errs []error) {
 	return errs
 }
 
-func checkAddress(bind, advertise string) error {
+func checkAddress(plane, bind, advertise string) error {
 	host, port, err := net.SplitHostPort(bind)
 	if err != nil {
 		return fmt.Errorf("want HOST:PORT: %w", err)
@@ -207,11 +207,11 @@ func checkAddress(bind, advertise string) error {
 		return fmt.Errorf("port %q: want 1 to 65535", port)
 	}
 	if ip := net.ParseIP(host); advertise == "" && (host == "" || ip != nil && ip.IsUnspecified()) {
-		return errors.New("listens on every address, so others need its -advertise address")
+		return fmt.Errorf("listens on every address, which tells others none: give --%s-advertise HOST:PORT", plane)
 	}
 	if advertise != "" {
 		if _, _, err := net.SplitHostPort(advertise); err != nil {
-			return fmt.Errorf("advertise address: want HOST:PORT: %w", err)
+			return fmt.Errorf("--%s-advertise %q: want HOST:PORT: %w", plane, advertise, err)
 		}
 	}
 	return nil

@@ -86,7 +86,7 @@ func TestLoad_RefusalsSayWhatToDo(t *testing.T) {
 		"a quota beyond all measure":                    {[]string{"--produce-quota", "10EB"}, nil, "--produce-quota"},
 		"half a TLS identity":                           {[]string{"--tls-cert", "x"}, nil, "go together"},
 		"plaintext beyond loopback":                     {[]string{"--peer-addr", "10.0.0.1:9640"}, nil, "--allow-plaintext"},
-		"every address without an advertised one":       {[]string{"--kafka-addr", "0.0.0.0:9092"}, nil, "advertise"},
+		"every address without an advertised one":       {[]string{"--kafka-addr", "0.0.0.0:9092"}, nil, "give --kafka-advertise"},
 		"founders without addresses":                    {[]string{"--bootstrap-expect", "3"}, nil, "--join"},
 		"a lease that an election outlives":             {[]string{"--lease-time", "3s"}, nil, "nine times"},
 		"a lease that outlives sessions of groups":      {[]string{"--lease-time", "46s"}, nil, "the 45s session of consumer groups"},
