@@ -67,6 +67,24 @@ func (p *promoter) explainLocked(pr *promotion) {
 	pr.slot.mu.Unlock()
 }
 
+// forgetPromotion ends the part of a promotion whose lease has moved: what it still has to say is of the past.
+func (s *slot) forgetPromotion() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.promotion == nil {
+		return
+	}
+	s.promotion = nil
+	if s.role != RolePromoting {
+		return
+	}
+	if s.following.Load() != nil {
+		s.becomeLocked(RoleFollowing, "")
+	} else {
+		s.becomeLocked(RoleIdle, "the lease moved before its epoch had started")
+	}
+}
+
 // others names the voters that have not promised, with their nodes.
 func (pr *promotion) others() string {
 	text := ""

@@ -252,6 +252,9 @@ func (e *Engine) turn(st *fsm.State, r vtop.Range) {
 		s.stopFollowing(&vtop.FencedError{Range: r, Claimed: f.epoch, Applied: rg.Lease, Reason: "lease moved"})
 	}
 	s.forgive(rg)
+	if !held {
+		s.forgetPromotion()
+	}
 	switch {
 	case held && rg.Started && mine.CanVote():
 		e.turnLeader(s, st, rg, mine)

@@ -115,11 +115,12 @@ func (e *Engine) follow(ctx context.Context, s *slot, st *fsm.State, rg *fsm.Ran
 			return err
 		}
 	}
-	s.mu.Lock()
-	s.becomeLocked(RoleFollowing, "")
-	s.mu.Unlock()
 	f.log = log
 	f.active.Store(true)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.promotion = nil
+	s.becomeLocked(RoleFollowing, "")
 	s.following.Store(f)
 	return nil
 }
