@@ -57,6 +57,9 @@ func (l *Log) recover(meta replicaMeta, mark vtop.Offset) (*recovery, error) {
 		}
 	}
 	if n := len(r.segs); n == 0 || r.segs[n-1].state != SegmentTail {
+		if err := r.keepClosed(); err != nil || r.lost != "" {
+			return r, err
+		}
 		r.segs = append(r.segs, l.newSegment(r.end))
 		if err := r.needProducers(); err != nil || r.lost != "" {
 			return r, err
@@ -138,6 +141,9 @@ func (r *recovery) segment(base vtop.Offset, last bool) error {
 	}
 	if base > r.end && !r.gap(base) {
 		return nil
+	}
+	if err := r.keepClosed(); err != nil || r.lost != "" {
+		return err
 	}
 	if m := r.sealed[base]; m != nil {
 		return r.sealedSegment(m)

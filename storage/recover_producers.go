@@ -48,6 +48,19 @@ func (r *recovery) needProducers() error {
 	return nil
 }
 
+// keepClosed makes sure that the last segment so far can be sealed if it is not: a lost manifest takes the producer state with it, and there
+// may be no snapshot beside it.
+func (r *recovery) keepClosed() error {
+	if n := len(r.segs); n == 0 || r.segs[n-1].state != SegmentClosed {
+		return nil
+	}
+	if err := r.needProducers(); err != nil || r.lost != "" {
+		return err
+	}
+	r.keepSnapshot()
+	return nil
+}
+
 // keepSnapshot makes sure that the snapshot at r.end is the state there: sealing the segment that ends there needs
 // it. Where the disk does not take it, the next start tries again.
 func (r *recovery) keepSnapshot() {
