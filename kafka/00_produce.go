@@ -174,9 +174,13 @@ type admission struct {
 func (a *admission) topic(p *produceCall, t *kmsg.ProduceRequestTopic) {
 	ref := topicRef{t.Topic, t.TopicID, a.byID}
 	topic, known := ref.in(a.state)
-	for !known && a.refuse == nil && time.Since(a.at) < lateTopic && !a.state.Deleted(ref.id) && a.conn.pause(latePause) {
+	awaited := known || a.refuse != nil || a.state.Deleted(ref.id) || !a.conn.absent.worthWait(ref, a.at)
+	for !awaited && !known && time.Since(a.at) < lateTopic && a.conn.pause(latePause) {
 		a.state = a.conn.server.node.State()
 		topic, known = ref.in(a.state)
+	}
+	if !known && a.refuse == nil {
+		a.conn.absent.note(ref, time.Now())
 	}
 	for i := range t.Partitions {
 		rp := &t.Partitions[i]

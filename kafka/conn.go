@@ -37,6 +37,7 @@ type conn struct {
 	received   int64 // bytes of all complete frames so far
 	produceReq kmsg.ProduceRequest
 	quota      *clientQuota // of the client id last named
+	absent     absentTopics
 
 	mute muteUntil // while it lasts nothing is read
 

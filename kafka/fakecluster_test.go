@@ -45,7 +45,7 @@ type fakeCluster struct {
 	notReady  bool
 	unready   int // times that a node is asked before it is ready
 
-	appends, fetches, watched atomic.Int64
+	appends, fetches, watched, states atomic.Int64
 }
 
 type fakeWatch struct {

@@ -12,6 +12,7 @@ import (
 )
 
 func (n *fakeNode) State() *fsm.State {
+	n.c.states.Add(1)
 	n.c.mu.Lock()
 	defer n.c.mu.Unlock()
 	return n.c.state

@@ -17,9 +17,31 @@ const (
 	lateElsewhere = 50 * time.Millisecond
 	// lateTopic is the wait for a topic that this node does not know yet.
 	lateTopic = 200 * time.Millisecond
+	// lateOnce is for how long after a refusal the same topic is not waited for again.
+	lateOnce = 5 * time.Second
+	// lateTopics is how many topics of a connection are remembered for that.
+	lateTopics = 64
 	// latePause lies between two looks.
 	latePause = 5 * time.Millisecond
 )
+
+// absentTopics are the topics that a connection's Produce requests named last though they are not there. Each is waited for once: what
+// waits holds up all that comes behind it on the connection, and a producer of a topic that was deleted goes on asking.
+type absentTopics map[topicRef]time.Time
+
+// worthWait reports whether a topic that is not there may be known in a moment.
+func (a absentTopics) worthWait(ref topicRef, now time.Time) bool {
+	last, noted := a[ref]
+	return !noted || now.Sub(last) > lateOnce
+}
+
+// note remembers that a topic was not there.
+func (a *absentTopics) note(ref topicRef, now time.Time) {
+	if *a == nil || len(*a) >= lateTopics {
+		*a = absentTopics{}
+	}
+	(*a)[ref] = now
+}
 
 // late reports whether a refusal for want of leadership is worth another look, for a request that came at asked: while
 // the range has no living leader, up to Config.LeaderWait; else for a moment, in case this node has not heard yet.

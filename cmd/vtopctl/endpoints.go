@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// dialTime is how long an endpoint may take to accept a connection before the next one is tried.
+	// dialTime is how long an endpoint may take to answer before the next one is tried.
 	dialTime = 2 * time.Second
 	// askTime bounds a question that any node can answer, askLong one that changes the cluster.
 	askTime = 10 * time.Second
@@ -69,7 +69,8 @@ func withPort(endpoint string) string {
 	return endpoint
 }
 
-// client speaks to the first endpoint that accepts a connection; with one endpoint it connects nothing yet.
+// client speaks to the first endpoint whose node answers and knows the cluster, the last one if none does; with one endpoint it asks nothing
+// yet. It is for calls that are made once.
 func (o *options) client() (*adminapi.Client, error) {
 	id, err := o.identity()
 	if err != nil {
@@ -80,9 +81,12 @@ func (o *options) client() (*adminapi.Client, error) {
 		return nil, err
 	}
 	for _, e := range all[:len(all)-1] {
-		if c, err := net.DialTimeout("tcp", e, dialTime); err == nil {
-			_ = c.Close()
-			return adminapi.NewClient(e, id), nil
+		c := adminapi.NewClient(e, id)
+		ctx, cancel := context.WithTimeout(context.Background(), dialTime)
+		_, err := c.Topics(ctx)
+		cancel()
+		if err == nil || !elsewhere(err) {
+			return c, nil
 		}
 	}
 	return adminapi.NewClient(all[len(all)-1], id), nil
