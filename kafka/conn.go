@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -69,7 +70,7 @@ func (c *conn) serve() {
 	go func() {
 		defer close(written)
 		if err := c.write(); err != nil {
-			c.cancel(err)
+			c.cancel(gone(err))
 			c.nc.Close() // wakes the reader
 		}
 	}()
@@ -79,7 +80,7 @@ func (c *conn) serve() {
 	}
 	c.server.quotas.release(c.quota)
 	if !errors.Is(err, errStopped) {
-		c.cancel(err) // a parked fetch of a client that is gone ends now
+		c.cancel(gone(err)) // a parked fetch of a client that is gone ends now
 	}
 	c.queue.close()
 	c.signal()
@@ -95,6 +96,9 @@ func (c *conn) serve() {
 	c.cancel(err)
 	c.logEnd(err)
 }
+
+// gone is how a connection ended, as those learn of it who still work for it: their call is canceled.
+func gone(err error) error { return fmt.Errorf("%w: %w", context.Canceled, err) }
 
 func (c *conn) logEnd(err error) {
 	switch {

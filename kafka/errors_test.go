@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/hashicorp/go-hclog"
 	"github.com/twmb/franz-go/pkg/kerr"
 
 	"github.com/vtop-log/vtop"
@@ -83,6 +84,7 @@ func TestErrors_TransientFaultsAreRetriable(t *testing.T) {
 		}
 	}
 	// Case: an error that nobody thought of.
+	s.log = hclog.NewNullLogger()
 	for f, want := range map[face]*kerr.Error{faceProduce: kerr.RequestTimedOut, faceRead: kerr.NotLeaderForPartition} {
 		if code := s.code(f, context.Cause(context.Background())); code != 0 {
 			t.Errorf("no error has code %d", code)

@@ -1,6 +1,7 @@
 package kafka
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -8,6 +9,19 @@ import (
 
 	"github.com/vtop-log/vtop"
 )
+
+// A client that goes while its request waits is no error of ours, which is what the log would say.
+func TestClientThatLeaves_IsNoErrorWithoutACode(t *testing.T) {
+	c := newFakeCluster(t, 2, func(cfg *Config) { cfg.LeaderWait = hangs })
+	c.set(func(c *fakeCluster) { c.down[c.nodes[1].name] = true })
+	for i := range 8 { // some of their coordinators are on the node that is down: the answer waits until that moves
+		conn := dial(t, c.nodes[0])
+		req := kmsg.NewPtrFindCoordinatorRequest()
+		req.CoordinatorKey = fmt.Sprintf("g%d", i)
+		conn.send(t, req)
+		conn.Close()
+	}
+}
 
 // A node that has just started knows of no topic yet. Clients give up what waits for a topic that is said to be unknown a few times, and
 // ask again where a node does not lead.
