@@ -65,7 +65,7 @@ func TryDisk(t testing.TB, bytes int64) (*Disk, error) {
 		t.Fatal(err)
 	}
 	if out, err := exec.Command("mkfs.ext4", "-q", "-F", d.image).CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("mkfs.ext4: %w: %s", err, out)
+		return nil, fmt.Errorf("mkfs.ext4: %w: %s", err, strings.TrimSpace(string(out)))
 	}
 	if err := d.mount(); err != nil {
 		return nil, fmt.Errorf("no loop device on this machine: %w", err)
@@ -124,7 +124,7 @@ func sweepMounts() {
 func (d *Disk) mount() error {
 	out, err := exec.Command("mount", "-o", "loop,noatime", d.image, d.Dir).CombinedOutput()
 	if err != nil {
-		return fmt.Errorf("mount: %w: %s", err, out)
+		return fmt.Errorf("mount: %w: %s", err, strings.TrimSpace(string(out)))
 	}
 	return nil
 }

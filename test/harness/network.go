@@ -81,7 +81,7 @@ func (n *Network) build() error {
 	steps = append(steps, n.portRule("add", 0, nowhere), n.portRule("del", 0, nowhere))
 	for _, step := range steps {
 		if out, err := n.ip(step...); err != nil {
-			return fmt.Errorf("ip %s: %w: %s", strings.Join(step, " "), err, out)
+			return fmt.Errorf("ip %s: %w: %s", strings.Join(step, " "), err, strings.TrimSpace(string(out)))
 		}
 	}
 	return nil
