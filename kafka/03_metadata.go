@@ -26,8 +26,8 @@ import (
 //     without a name, makes the whole request INVALID_REQUEST. v13's code for the whole answer is always 0.
 //   - Without security, all that can be done to the cluster or a topic is allowed, where a client asks what is.
 //   - A node that has not caught up with the metadata knows neither what is there nor what is not: it answers named topics
-//     with LEADER_NOT_AVAILABLE. A client that asks for all waits up to Config.LeaderWait for it to catch up, and then its connection
-//     ends; some take a connection that ends so early for settings of theirs that are wrong.
+//     with LEADER_NOT_AVAILABLE. A client that asks for all, or for none, waits up to readyWait for it to catch up, and then its
+//     connection ends; some take a connection that ends so early for settings of theirs that are wrong.
 
 // errNotCaughtUp ends a connection: the client turns to another node.
 var errNotCaughtUp = errors.New("metadata asked of a node that has not caught up")
@@ -38,7 +38,7 @@ func runMetadata(c *call, kreq kmsg.Request) (kmsg.Response, error) {
 	all := req.Topics == nil || req.Version == 0 && len(req.Topics) == 0
 	switch err := c.node.Ready(); {
 	case err == nil:
-	case all:
+	case all || len(req.Topics) == 0:
 		if err := c.awaitReady(); err != nil {
 			return nil, err
 		}
@@ -202,9 +202,12 @@ func (c *call) prepareTopics(v *view, req *kmsg.MetadataRequest) *view {
 
 const alivePause = 25 * time.Millisecond
 
-// awaitReady waits for this node to catch up with the metadata, up to Config.LeaderWait; errNotCaughtUp if it does not.
+// readyWait is longer than a node that comes back needs to hear from the Raft leader again, and shorter than clients wait for an answer.
+const readyWait = 12 * time.Second
+
+// awaitReady waits for this node to catch up with the metadata, up to readyWait; errNotCaughtUp if it does not.
 func (c *call) awaitReady() error {
-	deadline := c.frame.at.Add(c.server.cfg.LeaderWait)
+	deadline := c.frame.at.Add(min(readyWait, c.server.cfg.MaxTimeout))
 	for {
 		err := c.node.Ready()
 		if err == nil {

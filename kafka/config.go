@@ -34,7 +34,7 @@ type Config struct {
 	// WriteTimeout is how long an answer may take to leave, plus what 32 KiB/s need.
 	WriteTimeout time.Duration
 	// LeaderWait is how long Produce and Fetch wait for a promotion that is going on here, and Metadata for a leader
-	// of a range that just lost its own, or for a node that has just started to know all topics, so that a failover costs clients no back-off.
+	// of a range that just lost its own, so that a failover costs clients no back-off.
 	LeaderWait time.Duration
 	// AdminTimeout bounds changes of metadata whose request names no shorter time, and the creation of topics on first use.
 	AdminTimeout time.Duration

@@ -180,7 +180,7 @@ func TestMetadata_LeaseOfAnEarlierProcessIsNoLeader(t *testing.T) {
 }
 
 func TestMetadata_NodeThatHasNotCaughtUp(t *testing.T) {
-	c := newFakeCluster(t, 1, nil)
+	c := newFakeCluster(t, 1, func(cfg *Config) { cfg.MaxTimeout = 300 * time.Millisecond })
 	c.topic("t", 1)
 	c.set(func(c *fakeCluster) { c.notReady = true })
 	resp := dial(t, c.nodes[0]).ask(t, metadataRequest(9, true, "t", "new")).(*kmsg.MetadataResponse)
@@ -189,9 +189,11 @@ func TestMetadata_NodeThatHasNotCaughtUp(t *testing.T) {
 			t.Errorf("%s: code %d", *rt.Topic, rt.ErrorCode)
 		}
 	}
-	all := dial(t, c.nodes[0])
-	all.send(t, metadataRequest(9, false))
-	all.closed(t)
+	for _, topics := range []kmsg.Request{metadataRequest(9, false), noTopics(9)} {
+		conn := dial(t, c.nodes[0])
+		conn.send(t, topics)
+		conn.closed(t) // to tell that there are no brokers and that the cluster has no id would be a lie
+	}
 	// Case: it catches up while the client waits.
 	late := kmsg.NewPtrDescribeTopicPartitionsRequest()
 	for _, req := range []kmsg.Request{metadataRequest(9, false), late} {
@@ -295,4 +297,11 @@ func TestMetrics_RegisterOnceAndCount(t *testing.T) {
 			t.Errorf("vtop_kafka_%s is missing", name)
 		}
 	}
+}
+
+// noTopics asks for the brokers alone.
+func noTopics(version int16) *kmsg.MetadataRequest {
+	req := metadataRequest(version, false)
+	req.Topics = []kmsg.MetadataRequestTopic{}
+	return req
 }

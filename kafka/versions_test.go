@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -206,7 +207,7 @@ func TestDescribeTopicPartitions_Pages(t *testing.T) {
 }
 
 func TestDescribeTopicPartitions_OddCursors(t *testing.T) {
-	c := newFakeCluster(t, 1, nil)
+	c := newFakeCluster(t, 1, func(cfg *Config) { cfg.MaxTimeout = 300 * time.Millisecond })
 	c.topic("a", 2)
 	c.topic("c", 1)
 	ask := func(cursor kmsg.DescribeTopicPartitionsRequestCursor, topics ...string) *kmsg.DescribeTopicPartitionsRequest {

@@ -175,6 +175,9 @@ func (p *picture) judgeNodes(s *adminapi.Status) {
 			s.StalledDisks = append(s.StalledDisks, adminapi.StalledDisk{Node: n.Name, StalledMS: v.DiskStalledMS, Reason: problem.Message})
 		case judged && v.NoSpace:
 			problem.Kind, problem.Hint = "disk_full", "free space: writes go on by themselves"
+		case !n.Alive && p.locals[vtop.NodeName(n.Name)] != nil:
+			problem.Kind = "node_unfit"
+			problem.Hint = fmt.Sprintf("vtopd runs there and answers: look at its log, and whether the others reach it at %s (--peer-advertise)", n.PeerAddr)
 		case !n.Alive:
 			problem.Kind = "node_down"
 			if problem.Message == "" {

@@ -207,7 +207,8 @@ func sealRefusal(err error, topic string, index int32) error {
 	case errors.Is(err, transport.ErrNeverWritten):
 		return neverWritten(topic, index)
 	case errors.Is(err, vtop.ErrFenced):
-		return adminapi.Errorf(adminapi.CodeFenced, "%v", err).WithHint("the lease moved and nothing was changed: seal again, without --epoch or with the present one")
+		return adminapi.Errorf(adminapi.CodeFenced, "%v", err).
+			WithHint("nothing was changed: vtopctl lease show %s/%d tells who may write now; seal again then, without --epoch or with the present one", topic, index)
 	case errors.Is(err, transport.ErrNotAllowed):
 		return notAllowed(err)
 	case errors.Is(err, vtop.ErrNotLeader):

@@ -39,7 +39,7 @@ type Status struct {
 
 // Problem is one thing an operator should know.
 type Problem struct {
-	// Kind is a fixed word: node_down, node_pending, replica_lost, disk_stalled, disk_full, range_unavailable,
+	// Kind is a fixed word: node_down, node_unfit, node_pending, replica_lost, disk_stalled, disk_full, range_unavailable,
 	// quarantined, certificate_expiring, replica_damaged, repair_stuck, heal_paused, …
 	Kind    string `json:"kind"`
 	Subject string `json:"subject"`
