@@ -26,9 +26,8 @@ func TestGone_DirectoryRemovedUnderALiveNode(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := os.RemoveAll(c.RangeDir("ledger", 0, victim)); err != nil {
-				t.Fatal(err)
-			}
+			// The node makes files there meanwhile, between two looks at the directory.
+			c.Eventually(30*time.Second, "the directory to be gone", func() error { return os.RemoveAll(c.RangeDir("ledger", 0, victim)) })
 			began := time.Now()
 			c.Eventually(90*time.Second, "a whole replica under a new id on "+victim.Name, func() error {
 				now, err := c.ReplicaOn("ledger", 0, victim)
